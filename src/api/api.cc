@@ -5,7 +5,7 @@
 #include "bootstrap/group/unique_id.h"
 #include "comm/config/launch_env.h"
 #include "comm/config/limits.h"
-#include "comm/handle/handle.h"
+#include "comm/handle/calls.h"
 #include "device/rows/row_math.h"
 
 using moe::Comm;
@@ -241,7 +241,7 @@ moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkW
                      moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeRoute", [&](auto&) {
-    handleOf(handle)->route({topkIdx, topkWeights, tokens}, stream);
+    moe::route(*handleOf(handle), {topkIdx, topkWeights, tokens}, stream);
   });
 }
 
@@ -249,9 +249,9 @@ moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const floa
                              const moeDispatchArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeRouteDispatch", [&](std::int64_t& rowBytes) {
-    if (tokens == moeTokensRefused) return handleOf(handle)->refuseRouteDispatch(stream);
+    if (tokens == moeTokensRefused) return moe::refuseRouteDispatch(*handleOf(handle), stream);
     const moeDispatchArgs_t own = readArgs(args, &rowBytes);
-    handleOf(handle)->routeDispatch({topkIdx, topkWeights, tokens}, own, stream);
+    moe::routeDispatch(*handleOf(handle), {topkIdx, topkWeights, tokens}, own, stream);
   });
 }
 
@@ -278,7 +278,7 @@ moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, moeStrea
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeHandleGetSent", [&](auto&) {
     const moeSent_t defaults = MOE_SENT_INITIALIZER;
-    handleOf(handle)->describeSent(moe::readStruct(sent, "sent", defaults), stream);
+    moe::describeSent(*handleOf(handle), moe::readStruct(sent, "sent", defaults), stream);
   });
 }
 
@@ -303,7 +303,7 @@ moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeSt
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeDispatch", [&](std::int64_t& rowBytes) {
     const moeDispatchArgs_t own = readArgs(args, &rowBytes);
-    handleOf(handle)->dispatch(own, stream);
+    moe::dispatch(*handleOf(handle), own, stream);
   });
 }
 
@@ -313,7 +313,7 @@ moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStre
     const moeCombineArgs_t defaults = MOE_COMBINE_ARGS_INITIALIZER;
     const moeCombineArgs_t own = moe::readStruct(args, "args", defaults);
     rowBytes = std::int64_t{own.hidden} * moe::elementBytes(own.rowType);
-    handleOf(handle)->combine(own, stream);
+    moe::combine(*handleOf(handle), own, stream);
   });
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bootstrap/group/unique_id.h"
-#include "comm/handle/handle.h"
+#include "comm/handle/calls.h"
 #include "unit/spy_backend.h"
 
 namespace moe::test {
@@ -36,7 +36,7 @@ class Alone {
     config.layout = layout;
     return *comm_->add(std::make_unique<Handle>(*comm_, config));
   }
-  void route(Handle& handle) { handle.route({experts_, nullptr, kTokens}, nullptr); }
+  void route(Handle& handle) { moe::route(handle, {experts_, nullptr, kTokens}, nullptr); }
   moeDispatchArgs_t dispatchArgs(void* out) {
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
     args.rows = rows_;
@@ -136,10 +136,10 @@ TEST(Handle, ALaunchThatFailsLeavesNothingOutstanding) {
     moeDispatchArgs_t args = rank.dispatchArgs(rank.other());
     args.flags = moeSendOnly;
     rank.spy.launchesFail = true;
-    EXPECT_EQ(resultOf([&] { handle.dispatch(args, nullptr); }), moeCudaError);
+    EXPECT_EQ(resultOf([&] { moe::dispatch(handle, args, nullptr); }), moeCudaError);
     EXPECT_EQ(resultOf([&] { handle.complete(nullptr); }), moeInvalidUsage);
     rank.spy.launchesFail = false;
-    handle.dispatch(args, nullptr);
+    moe::dispatch(handle, args, nullptr);
     handle.complete(nullptr);
     EXPECT_EQ(rank.comm().room().operations.freeStaging(1), 0);
   }
@@ -149,16 +149,17 @@ TEST(Handle, OnlyACombineThatRanHasReaders) {
   Alone rank;
   Handle& handle = rank.makeHandle(moeModeLl, moeLayoutRankMajor);
   rank.route(handle);
-  handle.dispatch(rank.dispatchArgs(nullptr), nullptr);
+  moe::dispatch(handle, rank.dispatchArgs(nullptr), nullptr);
   moeCombineArgs_t wrong = rank.combineArgs(handle.slots().combineRows);
   wrong.hidden = 7;
-  EXPECT_EQ(resultOf([&] { handle.combine(wrong, nullptr); }), moeInvalidArgument);
+  EXPECT_EQ(resultOf([&] { moe::combine(handle, wrong, nullptr); }), moeInvalidArgument);
   EXPECT_FALSE(rank.comm().hasReaders());
   rank.spy.launchesFail = true;
-  EXPECT_EQ(resultOf([&] { handle.combine(rank.combineArgs(handle.slots().combineRows), nullptr); }), moeCudaError);
+  EXPECT_EQ(resultOf([&] { moe::combine(handle, rank.combineArgs(handle.slots().combineRows), nullptr); }),
+            moeCudaError);
   EXPECT_FALSE(rank.comm().hasReaders());
   rank.spy.launchesFail = false;
-  handle.combine(rank.combineArgs(handle.slots().combineRows), nullptr);
+  moe::combine(handle, rank.combineArgs(handle.slots().combineRows), nullptr);
   EXPECT_TRUE(rank.comm().hasReaders());
 }
 
@@ -169,14 +170,14 @@ TEST(Handle, AnOutputThatReachesIntoItsNeighbourIsRefused) {
   auto* first = static_cast<std::uint8_t*>(rank.comm().allocateWindow(Alone::kTokens * 256));
   rank.comm().allocateWindow(4096);
   moeDispatchArgs_t args = rank.dispatchArgs(first);
-  EXPECT_EQ(resultOf([&] { handle.dispatch(args, nullptr); }), moeSuccess);
+  EXPECT_EQ(resultOf([&] { moe::dispatch(handle, args, nullptr); }), moeSuccess);
   args.outRowsMax = Alone::kTokens + 1;
-  EXPECT_EQ(resultOf([&] { handle.dispatch(args, nullptr); }), moeInvalidArgument);
+  EXPECT_EQ(resultOf([&] { moe::dispatch(handle, args, nullptr); }), moeInvalidArgument);
   args = rank.dispatchArgs(first + 256);
-  EXPECT_EQ(resultOf([&] { handle.dispatch(args, nullptr); }), moeInvalidArgument);
+  EXPECT_EQ(resultOf([&] { moe::dispatch(handle, args, nullptr); }), moeInvalidArgument);
   args.outRowsMax = Alone::kTokens - 1;
   rank.spy.launched.clear();
-  EXPECT_NE(resultOf([&] { handle.dispatch(args, nullptr); }), moeInvalidArgument);
+  EXPECT_NE(resultOf([&] { moe::dispatch(handle, args, nullptr); }), moeInvalidArgument);
   EXPECT_EQ(rank.spy.launched.size(), 1u) << "what arrives does not fit, but that is for the step to say";
 }
 
@@ -189,14 +190,14 @@ class Told : public ::testing::Test {
     moeDispatchArgs_t args = rank_.dispatchArgs(out);
     if (layout == moeLayoutRankMajor && out == nullptr) args.outRowsMax = 0;
     if (scales != nullptr) args.cast = moeCastFp8, args.outScales = scales;
-    handle.dispatch(args, nullptr);
+    moe::dispatch(handle, args, nullptr);
     return rank_.spy.asked.back().movesOnly;
   }
   bool combineMoves(int mode, int layout, void* rows) {
     Handle& handle = rank_.makeHandle(mode, layout);
     rank_.route(handle);
     if (mode == moeModeLl && rows == nullptr) rows = handle.slots().combineRows;
-    handle.combine(rank_.combineArgs(rows), nullptr);
+    moe::combine(handle, rank_.combineArgs(rows), nullptr);
     return rank_.spy.asked.back().movesOnly;
   }
   void* window() { return rank_.comm().allocateWindow(Alone::kTokens * 256); }
@@ -228,11 +229,11 @@ TEST_F(Told, BytesAreThoseOfTheCallsTokens) {
   rank_.route(handle);
   moeDispatchArgs_t args = rank_.dispatchArgs(window());
   args.sms = 5;
-  handle.dispatch(args, nullptr);
+  moe::dispatch(handle, args, nullptr);
   EXPECT_EQ(rank_.spy.asked.back().bytes, Alone::kTokens * 256);
   EXPECT_EQ(rank_.spy.asked.back().sms, 5);
-  handle.route({nullptr, nullptr, 0}, nullptr);
-  handle.dispatch(args, nullptr);
+  moe::route(handle, {nullptr, nullptr, 0}, nullptr);
+  moe::dispatch(handle, args, nullptr);
   EXPECT_EQ(rank_.spy.asked.back().bytes, 0);
 }
 

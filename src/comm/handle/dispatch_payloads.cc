@@ -1,12 +1,11 @@
-// The payloads of a dispatch: checks their arguments and says where their words are.
+#include "comm/handle/dispatch_payloads.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <climits>
 #include <string>
 
-#include "comm/handle/argument_checks.h"
-#include "comm/handle/handle.h"
 #include "device/rows/cast_type.h"
 
 namespace moe {
@@ -55,9 +54,17 @@ void checkPointers(int i, const moePayload_t& payload, int tokens, const moeDisp
   requireAligned(payload.out, out, kWordBytes);
 }
 
-}  // namespace
+void checkSize(int i, const moePayload_t& payload) {
+  if (payload.size != sizeof(moePayload_t)) {
+    refuse(fmt::format("{} is {}, must be {} (MOE_PAYLOAD_INITIALIZER)", nameOf(i, "size"), payload.size,
+                       sizeof(moePayload_t)));
+  }
+  if (payload.bytes < 4 || payload.bytes % 4 != 0) {
+    refuse(fmt::format("{} is {}, must be a multiple of 4, at least 4", nameOf(i, "bytes"), payload.bytes));
+  }
+}
 
-void Handle::checkPayloads(const Call& call, const moeDispatchArgs_t& args) const {
+void checkPayloads(const moeDispatchArgs_t& args, int tokens, int sideBytesMax) {
   requireRange("args.payloadCount", args.payloadCount, 0, kPayloadsMax);
   if (args.payloadCount == 0) return;
   requirePointer(args.payloads, "args.payloads", "with args.payloadCount set");
@@ -67,18 +74,11 @@ void Handle::checkPayloads(const Call& call, const moeDispatchArgs_t& args) cons
   }
   std::int64_t bytes = 0;
   for (int i = 0; i < args.payloadCount; ++i) {
-    const moePayload_t& payload = args.payloads[i];
-    if (payload.size != sizeof(moePayload_t)) {
-      refuse(fmt::format("{} is {}, must be {} (MOE_PAYLOAD_INITIALIZER)", nameOf(i, "size"), payload.size,
-                         sizeof(moePayload_t)));
-    }
-    if (payload.bytes < 4 || payload.bytes % 4 != 0) {
-      refuse(fmt::format("{} is {}, must be a multiple of 4, at least 4", nameOf(i, "bytes"), payload.bytes));
-    }
-    bytes += payload.bytes;
-    checkPointers(i, payload, call.tokens, args);
+    checkSize(i, args.payloads[i]);
+    bytes += args.payloads[i].bytes;
+    checkPointers(i, args.payloads[i], tokens, args);
   }
-  const std::int64_t most = std::min(room_.shape.sideBytesMax, kPayloadBytesMax);
+  const std::int64_t most = std::min(sideBytesMax, kPayloadBytesMax);
   if (roundUp(bytes, sizeof(Quad)) > most) {
     refuse(
         fmt::format("args.payloads have {} bytes for a row, padded to a multiple of 16; they must be at most {} "
@@ -87,32 +87,8 @@ void Handle::checkPayloads(const Call& call, const moeDispatchArgs_t& args) cons
   }
 }
 
-PayloadArgs Handle::payloadArgs(const Call& call, const moeDispatchArgs_t& args) const {
-  checkPayloads(call, args);
-  PayloadArgs out{};
-  out.count = args.payloadCount;
-  int words = 0, byRows = 0;
-  for (int i = 0; i < kPayloadsMax; ++i) {
-    PayloadWords& payload = out.payload[i];
-    payload.first = payload.end = INT_MAX;
-    if (i >= args.payloadCount) continue;
-    const moePayload_t& given = args.payloads[i];
-    const int own = given.bytes / static_cast<int>(kWordBytes);
-    payload.in = static_cast<const std::uint32_t*>(given.in);
-    payload.inRowStride = strideOf(i, "inRowStride", given.inRowStride, own);
-    payload.inWordStride = strideOf(i, "inWordStride", given.inWordStride, 1);
-    payload.out = static_cast<std::uint32_t*>(given.out);
-    payload.grid = payloadGrid(call, args, i);
-    payload.first = words;
-    payload.end = words += own;
-    if (payload.grid.blocked != 0 || payload.grid.rowStride < payload.grid.wordStride) byRows += own;
-  }
-  out.byRows = 2 * byRows > words ? 1 : 0;
-  return out;
-}
-
-ScaleGrid Handle::payloadGrid(const Call& call, const moeDispatchArgs_t& args, int i) const {
-  const moePayload_t& payload = args.payloads[i];
+// Where the words of payload `i` are in the output.
+ScaleGrid outputGrid(int i, const moePayload_t& payload, const OutputGrid& output) {
   const int words = payload.bytes / static_cast<int>(kWordBytes);
   if (payload.outLayout < moeScalesRowMajor || payload.outLayout > moeScales128x4) {
     refuse(fmt::format("{} is {}, must be a moeScales value", nameOf(i, "outLayout"), payload.outLayout));
@@ -122,13 +98,13 @@ ScaleGrid Handle::payloadGrid(const Call& call, const moeDispatchArgs_t& args, i
       refuse(fmt::format("{} is {} and outWordStride {}, but outLayout is moeScales128x4, which has its own",
                          nameOf(i, "outRowStride"), payload.outRowStride, payload.outWordStride));
     }
-    return blockedGrid(call, words);
+    return output.blocked(words);
   }
-  ScaleGrid grid = wordGrid(call, args.outRowsMax, payload.outLayout, words);
+  ScaleGrid grid = output.ofWords(payload.outLayout, words);
   grid.rowStride = strideOf(i, "outRowStride", payload.outRowStride, grid.rowStride);
   grid.wordStride = strideOf(i, "outWordStride", payload.outWordStride, grid.wordStride);
   if (grid.groupStride != 0) grid.groupStride = words * grid.wordStride;
-  const std::int64_t rows = std::min<std::int64_t>(grid.group, args.outRowsMax);
+  const std::int64_t rows = std::min<std::int64_t>(grid.group, output.rowsMax());
   const bool apart =
       grid.rowStride > lastWord(1, 0, words, grid.wordStride) || grid.wordStride > lastWord(rows, grid.rowStride, 1, 0);
   if (rows > 1 && words > 1 && !apart) {
@@ -139,19 +115,46 @@ ScaleGrid Handle::payloadGrid(const Call& call, const moeDispatchArgs_t& args, i
   return grid;
 }
 
-std::int64_t Handle::payloadOutBytes(const Call& call, const moeDispatchArgs_t& args, int i) const {
-  const std::int64_t rows = std::min<std::int64_t>(args.outRowsMax, INT32_MAX);
+std::int64_t outputBytes(const ScaleGrid& grid, std::int64_t words, const OutputGrid& output) {
+  const std::int64_t rows = output.rows();
   if (rows == 0) return 0;
-  const ScaleGrid grid = payloadGrid(call, args, i);
-  const std::int64_t words = args.payloads[i].bytes / kWordBytes;
-  if (grid.blocked != 0) return blockedBytes(call, rows, words * kWordBytes);
+  if (grid.blocked != 0) return output.blockedBytes(words * kWordBytes);
   const std::int64_t inGroup = std::min<std::int64_t>(grid.group, rows);
-  const std::int64_t groups = grid.groupStride == 0 ? 1 : shape_.map.count(room_.view.rank);
+  const std::int64_t groups = grid.groupStride == 0 ? 1 : output.experts();
   return ((groups - 1) * grid.groupStride + lastWord(inGroup, grid.rowStride, words, grid.wordStride) + 1) * kWordBytes;
 }
 
-// On the wire, payloads are side payload. Without a cast, a row's codes are the row.
-void Handle::placePayloads(const moeDispatchArgs_t& args, DispatchArgs* out) const {
+}  // namespace
+
+DispatchPayloads::DispatchPayloads(const moeDispatchArgs_t& args, const OutputGrid& grid, int tokens,
+                                   int sideBytesMax) {
+  checkPayloads(args, tokens, sideBytesMax);
+  for (PayloadWords& payload : args_.payload) payload.first = payload.end = INT_MAX;
+  args_.count = args.payloadCount;
+  if (args_.count == 0) return;
+  for (int i = 0; i < args_.count; ++i) take(i, args.payloads[i], grid, tokens);
+  args_.byRows = 2 * byRows_ > args_.words() ? 1 : 0;
+}
+
+void DispatchPayloads::take(int i, const moePayload_t& given, const OutputGrid& grid, int tokens) {
+  const int words = given.bytes / static_cast<int>(kWordBytes);
+  const std::size_t at = static_cast<std::size_t>(i);
+  PayloadWords& payload = args_.payload[i];
+  payload.in = static_cast<const std::uint32_t*>(given.in);
+  payload.inRowStride = strideOf(i, "inRowStride", given.inRowStride, words);
+  payload.inWordStride = strideOf(i, "inWordStride", given.inWordStride, 1);
+  payload.out = static_cast<std::uint32_t*>(given.out);
+  payload.grid = outputGrid(i, given, grid);
+  payload.first = i == 0 ? 0 : args_.payload[i - 1].end;
+  payload.end = payload.first + words;
+  if (payload.grid.blocked != 0 || payload.grid.rowStride < payload.grid.wordStride) byRows_ += words;
+  const std::int64_t last = lastWord(tokens, payload.inRowStride, words, payload.inWordStride);
+  inputs_[at] = {kPayloadInputs[i], given.in, tokens > 0 ? (last + 1) * kWordBytes : 0};
+  outputs_[at] = {kPayloadOutputs[i], given.out, outputBytes(payload.grid, words, grid)};
+}
+
+// Without a cast, a row's codes are the row.
+void placePayloads(const moeDispatchArgs_t& args, DispatchArgs* out) {
   out->sideBytes = static_cast<std::uint32_t>(roundUp(out->payloads.words() * kWordBytes, sizeof(Quad)));
   for (int i = 0; i < out->payloads.count; ++i) {
     const PayloadWords& payload = out->payloads.payload[i];
@@ -161,10 +164,8 @@ void Handle::placePayloads(const moeDispatchArgs_t& args, DispatchArgs* out) con
   out->cast.outScaleBlockOffsets = args.outScaleBlockOffsets;
 }
 
-// In LL a payload alone whose rows are one piece on both sides is an array, which goes faster. Peers see no difference:
-// in slots both are side payload. In HT they would, where they store words to this rank's output.
-void Handle::takePayloadAsArray(DispatchArgs* out) const {
-  if (!lowLatency() || out->payloads.count != 1) return;
+void takePayloadAsArray(DispatchArgs* out) {
+  if (out->payloads.count != 1) return;
   const PayloadWords& payload = out->payloads.payload[0];
   const ScaleGrid& grid = payload.grid;
   const int words = payload.end;
@@ -175,27 +176,6 @@ void Handle::takePayloadAsArray(DispatchArgs* out) const {
   out->side = reinterpret_cast<const std::uint8_t*>(payload.in);
   out->outSide = reinterpret_cast<std::uint8_t*>(payload.out);
   out->payloads = {};
-}
-
-Handle::PayloadExtents Handle::payloadInputs(const Call& call, const moeDispatchArgs_t& args) const {
-  PayloadExtents inputs{};
-  for (int i = 0; i < args.payloadCount; ++i) {
-    const moePayload_t& payload = args.payloads[i];
-    const std::int64_t words = payload.bytes / kWordBytes;
-    const std::int64_t last = lastWord(call.tokens, strideOf(i, "inRowStride", payload.inRowStride, words), words,
-                                       strideOf(i, "inWordStride", payload.inWordStride, 1));
-    inputs[static_cast<std::size_t>(i)] = {kPayloadInputs[i], payload.in,
-                                           call.tokens > 0 ? (last + 1) * kWordBytes : 0};
-  }
-  return inputs;
-}
-
-Handle::PayloadExtents Handle::payloadOutputs(const Call& call, const moeDispatchArgs_t& args) const {
-  PayloadExtents outputs{};
-  for (int i = 0; i < args.payloadCount; ++i) {
-    outputs[static_cast<std::size_t>(i)] = {kPayloadOutputs[i], args.payloads[i].out, payloadOutBytes(call, args, i)};
-  }
-  return outputs;
 }
 
 }  // namespace moe

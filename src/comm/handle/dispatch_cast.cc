@@ -1,11 +1,8 @@
-// The cast of a dispatch: checks its arguments and says where scales go.
+#include "comm/handle/dispatch_cast.h"
+
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "comm/handle/argument_checks.h"
-#include "comm/handle/handle.h"
 #include "device/rows/cast_type.h"
 
 namespace moe {
@@ -68,10 +65,20 @@ int castOf(const moeDispatchArgs_t& args) {
   return args.cast | (bounded && (args.flags & moeCastExact) != 0 ? kCastExact : 0);
 }
 
+// Scales and payloads in blocks have the same offsets.
+void checkBlockOffsets(const moeDispatchArgs_t& args, Layout layout) {
+  if (args.outScaleBlockOffsets == nullptr) return;
+  bool blocked = args.cast != moeCastNone && args.scaleLayout == moeScales128x4;
+  for (int i = 0; i < args.payloadCount; ++i) blocked = blocked || args.payloads[i].outLayout == moeScales128x4;
+  if (!blocked) refuseOffsets(args, "neither args.scaleLayout nor a payload's outLayout is moeScales128x4");
+  if (layout != Layout::expertMajor) refuseOffsets(args, "the layout is not EXPERT_MAJOR");
+  requireAligned(args.outScaleBlockOffsets, "args.outScaleBlockOffsets", alignof(std::int32_t));
+}
+
 }  // namespace
 
-CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const {
-  checkBlockOffsets(args);
+CastArgs castArgs(const moeDispatchArgs_t& args, const OutputGrid& grid) {
+  checkBlockOffsets(args, grid.layout());
   if (args.cast == moeCastNone) {
     checkNoScales(args);
     return {};
@@ -84,73 +91,17 @@ CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const
   out.codeBytes = static_cast<std::uint32_t>(castCodeBytes(args.cast, args.hidden));
   out.inputScale = args.inputScale;
   out.globalScale = args.globalScale;
-  if ((args.flags & moeWeightsOnInput) != 0) out.rowWeights = rowWeights(call);
   out.outScales = static_cast<std::uint32_t*>(args.outScales);
   out.outScaleBlockOffsets = args.outScaleBlockOffsets;
   out.words = castScaleWords(args.cast, args.hidden);
-  out.grid = args.scaleLayout == moeScales128x4 ? blockedGrid(call, out.words)
-                                                : wordGrid(call, args.outRowsMax, args.scaleLayout, out.words);
+  out.grid = grid.of(args.scaleLayout, out.words);
   return out;
 }
 
-// Scales and payloads in blocks have the same offsets.
-void Handle::checkBlockOffsets(const moeDispatchArgs_t& args) const {
-  if (args.outScaleBlockOffsets == nullptr) return;
-  bool blocked = args.cast != moeCastNone && args.scaleLayout == moeScales128x4;
-  for (int i = 0; i < args.payloadCount; ++i) blocked = blocked || args.payloads[i].outLayout == moeScales128x4;
-  if (!blocked) refuseOffsets(args, "neither args.scaleLayout nor a payload's outLayout is moeScales128x4");
-  if (shape_.layout != Layout::expertMajor) refuseOffsets(args, "the layout is not EXPERT_MAJOR");
-  requireAligned(args.outScaleBlockOffsets, "args.outScaleBlockOffsets", alignof(std::int32_t));
-}
-
-// A step that routes keeps the route's weights while it casts, so it reads the caller's.
-const float* Handle::rowWeights(const Call& call) const {
-  if (shape_.topk != 1) {
-    refuse(fmt::format("args.flags has moeWeightsOnInput, but config.topk is {}, must be 1: a row has one weight",
-                       shape_.topk));
-  }
-  return call.route != nullptr && routesInDispatch_ ? call.route->topkWeights : view_.sent.weights;
-}
-
-ScaleGrid Handle::wordGrid(const Call& call, std::int64_t outRowsMax, int layout, int words) const {
-  if (layout == moeScalesRowMajor) return {INT32_MAX, 0, 0, 0, 0, words, 1};
-  const bool fixed = shape_.layout == Layout::rankMajor || shape_.layout == Layout::expertMajorPadded;
-  const std::int64_t rows = fixed ? std::int64_t{room_.shape.nranks} * call.bound : outRowsMax;
-  if (shape_.layout != Layout::expertMajorPadded) return {INT32_MAX, 0, 0, 0, 0, 1, rows};
-  return {static_cast<int>(rows), 0, 0, 0, words * rows, 1, rows};
-}
-
-// Each group of rows has blocks of its own.
-ScaleGrid Handle::blockedGrid(const Call& call, int words) const {
-  ScaleGrid grid{INT32_MAX, 1, 0, 0, 0, std::int64_t{words} * kScaleColumnWords, kScaleColumnWords};
-  if (shape_.layout == Layout::expertMajor) {
-    grid.experts = shape_.map.count(room_.view.rank);
-    grid.slack = kScaleBlockRows - std::gcd(shape_.alignment, kScaleBlockRows);
-  } else if (shape_.layout != Layout::flat) {
-    grid.group = shape_.layout == Layout::rankMajor ? call.bound : room_.shape.nranks * call.bound;
-    grid.groupStride = scaleBlocks(grid.group) * grid.rowStride;
-  }
-  return grid;
-}
-
-std::int64_t Handle::outScaleBytes(const Call& call, const moeDispatchArgs_t& args) const {
+std::int64_t outScaleBytes(const moeDispatchArgs_t& args, const OutputGrid& grid) {
   if (args.cast == moeCastNone) return 0;
-  const std::int64_t rows = std::min<std::int64_t>(args.outRowsMax, INT32_MAX);
   const std::int64_t rowBytes = std::int64_t{castScaleWords(args.cast, args.hidden)} * 4;
-  return args.scaleLayout == moeScales128x4 ? blockedBytes(call, rows, rowBytes) : rows * rowBytes;
-}
-
-// In an output with room for `rows` rows, `rowBytes` of each.
-std::int64_t Handle::blockedBytes(const Call& call, std::int64_t rows, std::int64_t rowBytes) const {
-  const ScaleGrid grid = blockedGrid(call, 1);
-  std::int64_t blocks = scaleBlocks(rows);
-  if (shape_.layout == Layout::expertMajor) {
-    blocks = (rows + std::int64_t{grid.slack} * grid.experts) / kScaleBlockRows;
-  } else if (shape_.layout != Layout::flat) {
-    const int groups = shape_.layout == Layout::rankMajor ? room_.view.nranks : shape_.map.count(room_.view.rank);
-    blocks = groups * scaleBlocks(grid.group);
-  }
-  return blocks * kScaleBlockRows * rowBytes;
+  return args.scaleLayout == moeScales128x4 ? grid.blockedBytes(rowBytes) : grid.rows() * rowBytes;
 }
 
 }  // namespace moe

@@ -40,7 +40,7 @@ moeCounts_t Handle::counts() {
   if (tickets_.expected() == 0) {
     throw Error(moeInvalidUsage, "moeHandleGetCounts: moeRoute has not been called on this handle");
   }
-  if (pending_ != Pending::nothing && pendingStep_ == Step::llRouteDispatch) {
+  if (pending_.kind != OperationKind::none && pending_.step == Step::llRouteDispatch) {
     throw Error(moeInvalidUsage,
                 "moeHandleGetCounts: the counts come with the rows: moeComplete of this moeRouteDispatch first");
   }
@@ -52,7 +52,7 @@ moeCounts_t Handle::counts() {
   moeCounts_t counts = MOE_COUNTS_INITIALIZER;
   counts.rows = *onHost(&view_.hostCounts->rows);
   counts.layoutRows = *onHost(&view_.hostCounts->layoutRows);
-  counts.localExperts = shape_.map.count(rank);
+  counts.localExperts = localExperts();
   counts.firstExpert = firstExpert_;
   counts.rowsPerRank = onHost(view_.hostPerRank());
   counts.rowsPerExpert = onHost(view_.hostPerExpert());

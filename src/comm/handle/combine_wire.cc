@@ -1,10 +1,10 @@
-// The wire format of a combine: checks it, and cuts rows at its units.
+#include "comm/handle/combine_wire.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "comm/handle/argument_checks.h"
-#include "comm/handle/handle.h"
 #include "device/rows/row_math.h"
 #include "device/rows/wire_row.h"
 #include "device/view/ll_slots.h"
@@ -15,16 +15,16 @@ static_assert(int{kWireRow} == int{moeWireRow} && int{kWireFp8} == int{moeWireFp
               int{kWireFp8Blocks} == int{moeWireFp8Block} && int{kWireNvfp4} == int{moeWireNvfp4} &&
               int{kWireLogfmt10} == int{moeWireLogfmt10});
 
-void Handle::checkWire(const moeCombineArgs_t& args) const {
+void checkWire(const Handle& handle, const moeCombineArgs_t& args) {
   requireRange("args.wire", args.wire, moeWireRow, moeWireLogfmt10);
   if (args.wire == moeWireRow) return;
   if (args.hidden % kWireUnit != 0) {
     throw Error(moeInvalidArgument,
                 fmt::format("args.hidden is {}, must be a multiple of {} with args.wire", args.hidden, kWireUnit));
   }
-  if (!lowLatency() || args.rows == nullptr) return;
-  const CommView& c = room_.view;
-  const auto* slots = room_.base() + llSetOffset(c, view_, c.at.llCombineRows, c.rowBytesMax);
+  if (!handle.lowLatency() || args.rows == nullptr) return;
+  const CommView& c = handle.room().view;
+  const auto* slots = handle.room().base() + llSetOffset(c, handle.view(), c.at.llCombineRows, c.rowBytesMax);
   const auto* rows = static_cast<const std::uint8_t*>(args.rows);
   if (rows < slots || rows >= slots + std::int64_t{c.nranks} * c.llTokensMax * c.rowBytesMax) return;
   throw Error(moeInvalidArgument,
@@ -33,10 +33,7 @@ void Handle::checkWire(const moeCombineArgs_t& args) const {
                           args.rows));
 }
 
-// As the backend would cut rows with a byte for each element, at whole units. Each part of a row with a float needs a
-// copy of it.
-Parts Handle::wireParts(const LaunchShape& shape, int rows, const CombineArgs& a) const {
-  const Parts parts = comm_.backend().partsFor(shape, rows, static_cast<std::uint32_t>(a.elements));
+Parts wireParts(const Parts& parts, const CombineArgs& a) {
   const WireRow wire{a.wire, a.elements};
   const int units = a.elements / kWireUnit, most = wire.hasFactor() ? std::min(units, kWireFactors) : units;
   const int count = std::clamp(parts.count, 1, most), each = (units + count - 1) / count;

@@ -1,0 +1,39 @@
+#include "comm/handle/call_checks.h"
+
+#include <fmt/format.h>
+
+#include "device/rows/row_math.h"
+
+namespace moe {
+
+void checkRow(const Room& room, std::int32_t rowType, std::int32_t hidden, const char* call) {
+  requireRange("args.rowType", rowType, moeRowBytes, moeRowFp32);
+  const std::int64_t bytes = std::int64_t{hidden} * elementBytes(rowType);
+  if (hidden < 1 || bytes % kRowAlignment != 0 || bytes > room.shape.rowBytesMax) {
+    throw Error(moeInvalidArgument,
+                fmt::format("{}: args.hidden is {}, so a row has {} bytes; it must be a multiple of {} and at most {} "
+                            "(config.rowBytesMax)",
+                            call, hidden, bytes, kRowAlignment, room.shape.rowBytesMax));
+  }
+}
+
+void checkFlags(std::int32_t flags, std::int32_t known, const char* names, std::int32_t sms) {
+  if ((flags & ~known) != 0) throw Error(moeInvalidArgument, fmt::format("args.flags is {}, must be {}", flags, names));
+  if (sms < 0) throw Error(moeInvalidArgument, fmt::format("args.sms is {}, must be 0 or more", sms));
+}
+
+int requireStaging(const Room& room, const char* call, const char* name) {
+  if (room.shape.stagingRows == 0) {
+    throw Error(moeInvalidArgument,
+                fmt::format("{}: {} need the staging area (window memory of moeMemAlloc would not, if the layout has "
+                            "one row per token), but config.stagingRows is none",
+                            call, name));
+  }
+  const int areas = room.shape.stagingAreas, area = room.operations.freeStaging(areas);
+  if (area != kNotStaged) return area;
+  throw Error(moeInvalidUsage, fmt::format("{}: another operation that uses the staging area awaits moeComplete, and "
+                                           "config.stagingAreas is {}",
+                                           call, areas));
+}
+
+}  // namespace moe

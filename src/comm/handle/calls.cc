@@ -1,0 +1,33 @@
+#include "comm/handle/calls.h"
+
+#include "comm/handle/combine_call.h"
+#include "comm/handle/dispatch_call.h"
+#include "comm/handle/refused_calls.h"
+#include "comm/handle/route_call.h"
+
+namespace moe {
+
+void route(Handle& handle, const RouteArgs& args, moeStream_t stream) {
+  if (args.tokens == moeTokensRefused) return refuseRoute(handle, stream);
+  RouteCall(handle, args, "moeRoute").run(stream);
+}
+
+void routeDispatch(Handle& handle, const RouteArgs& args, const moeDispatchArgs_t& dispatched, moeStream_t stream) {
+  const RouteCall route(handle, args, "moeRouteDispatch");
+  DispatchCall dispatch(route, dispatched);
+  route.runWith(dispatch.operation(), stream);
+}
+
+void dispatch(Handle& handle, const moeDispatchArgs_t& args, moeStream_t stream) {
+  if ((args.flags & moeRefused) != 0) return refuseDispatch(handle, stream);
+  handle.checkRouted("moeDispatch");
+  handle.start(DispatchCall(handle, args).operation(), stream);
+}
+
+void combine(Handle& handle, const moeCombineArgs_t& args, moeStream_t stream) {
+  if ((args.flags & moeRefused) != 0) return refuseCombine(handle, args, stream);
+  handle.checkRouted("moeCombine");
+  handle.start(CombineCall(handle, args).operation(), stream);
+}
+
+}  // namespace moe

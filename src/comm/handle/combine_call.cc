@@ -1,0 +1,120 @@
+#include "comm/handle/combine_call.h"
+
+#include "comm/handle/call_checks.h"
+#include "comm/handle/workload.h"
+#include "device/rows/row_math.h"
+#include "device/rows/wire_row.h"
+#include "device/view/terms.h"
+
+namespace moe {
+namespace {
+
+const std::uint8_t* bytesOf(const void* pointer) {
+  return static_cast<const std::uint8_t*>(pointer);
+}
+
+bool carriesGrads(const moeCombineArgs_t& args) {
+  return (args.flags & moeCombineGrads) != 0 || args.weightGrads != nullptr || args.outWeightGrads != nullptr;
+}
+
+// Whether peers read rows where they are, without a sum here.
+bool onlyMoves(const Handle& handle, const CombineArgs& a) {
+  return (a.inPlace != 0 || a.rows == nullptr) && !handle.view().hasRails();
+}
+
+}  // namespace
+
+CombineCall::CombineCall(Handle& handle, const moeCombineArgs_t& args)
+    : handle_(handle),
+      args_(args),
+      tokens_(handle.tokens()),
+      operation_{OperationKind::combine,
+                 combineStep(handle.view(), handle.backend().landingCombines(), args.wire != moeWireRow),
+                 handle.params(), (args.flags & moeSendOnly) != 0} {
+  if (operation_.sendOnly) operation_.params.phases = kSendPhase;
+}
+
+Operation& CombineCall::operation() {
+  handle_.checkOutstanding(OperationKind::combine, "moeCombine");
+  check();
+  takeArguments();
+  handle_.counters().count(OperationKind::combine, {nullptr, args_.cumulativeWaitNs}, &operation_.params);
+  planCombine(handle_, {args_.sms, args_.completeSms, args_.wire != moeWireRow}, &operation_);
+  return operation_;
+}
+
+void describeRows(const moeCombineArgs_t& args, bool grads, CombineArgs* out) {
+  out->rowType = args.rowType;
+  out->rowBytes = static_cast<std::uint32_t>(args.hidden * elementBytes(args.rowType));
+  out->wire = args.wire;
+  out->elements = args.hidden;
+  out->wireBytes = args.wire == moeWireRow ? out->rowBytes : WireRow{args.wire, args.hidden}.bytes();
+  out->grads = grads ? 1 : 0;
+  out->terms = packCombineTerms(out->rowBytes, out->rowType, grads, out->wire);
+}
+
+void CombineCall::takeArguments() {
+  CombineArgs out{};
+  describeRows(args_, carriesGrads(args_), &out);
+  out.rows = bytesOf(args_.rows);
+  out.tokens = tokens_;
+  out.weighted = args_.weights == moeWeightsApply ? 1 : 0;
+  out.topkWeights = args_.topkWeights;
+  out.out = static_cast<std::uint8_t*>(args_.out);
+  out.bias0 = bytesOf(args_.bias0);
+  out.bias1 = bytesOf(args_.bias1);
+  out.weightGrads = args_.weightGrads;
+  out.outWeightGrads = args_.outWeightGrads;
+  out.ready = readyWords(handle_, args_);
+  operation_.params.combine = out;
+  placeRows();
+}
+
+// Chooses what peers read: the caller's rows in place if possible, otherwise rows that are prepared for them.
+void CombineCall::placeRows() {
+  CombineArgs& out = operation_.params.combine;
+  const HandleShape& shape = handle_.shape();
+  // Steps check the number of rows only where it may be too small.
+  out.held = args_.rows != nullptr ? handle_.comm().windowRoom(args_.rows, out.rowBytes) : 0;
+  if (out.held >= layoutRowsMax(shape)) out.held = kAnyRows;
+  if (handle_.lowLatency()) {
+    const bool inSlots = shape.layout == Layout::rankMajor && args_.rows != nullptr;
+    out.inPlace = inSlots && args_.rows == handle_.slots().combineRows ? 1 : 0;
+    return;
+  }
+  const Room& room = handle_.room();
+  const bool makes = handle_.rowsPerExpert() || args_.wire != moeWireRow;
+  const std::int64_t at = makes ? -1 : handle_.windowOffset(args_.rows, 0, "args.rows");
+  out.inPlace = at >= 0 ? 1 : 0;
+  out.capacity = room.shape.stagingRows;
+  if (at >= 0) {
+    out.rowsOffset = static_cast<std::uint64_t>(at);
+  } else {
+    const int area = args_.rows != nullptr ? requireStaging(room, "moeCombine", "args.rows") : 0;
+    out.rowsOffset = stagingAt(room.shape, room.view.at, area).rows;
+  }
+}
+
+void planCombine(const Handle& handle, const CombinePlan& plan, Operation* operation) {
+  CombineArgs& a = operation->params.combine;
+  const Backend& backend = handle.backend();
+  const std::uint32_t bytes = plan.coded ? static_cast<std::uint32_t>(a.elements) : a.rowBytes;
+  const int tokens = handle.tokens();
+  Workload work = workloadOf(handle, operation->step, {tokens, plan.sms, bytes, a.wireBytes, onlyMoves(handle, a)});
+  work.waitsForRows = a.ready.words != nullptr;
+  operation->shape = operation->completing = backend.shapeFor(work);
+  if (plan.completeSms > 0) {
+    work.sms = plan.completeSms;
+    work.waitsForRows = false;  // the first part has waited for them
+    a.leaves = a.ready.words != nullptr ? 1 : 0;
+    operation->completing = backend.shapeFor(work);
+  }
+  const auto parts = [&](const LaunchShape& shape, int rows) {
+    const Parts cut = backend.partsFor(shape, rows, bytes);
+    return plan.coded ? wireParts(cut, a) : cut;
+  };
+  a.parts = parts(operation->completing, tokens);
+  a.arriving = parts(operation->shape, handle.arrivingRowsGuess(tokens));
+}
+
+}  // namespace moe

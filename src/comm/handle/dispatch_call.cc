@@ -1,0 +1,162 @@
+#include "comm/handle/dispatch_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/handle/call_checks.h"
+#include "comm/handle/describe_call.h"
+#include "comm/handle/dispatch_cast.h"
+#include "comm/handle/workload.h"
+#include "device/rows/cast_type.h"
+#include "device/rows/row_math.h"
+#include "device/view/terms.h"
+
+namespace moe {
+namespace {
+
+const std::uint8_t* bytesOf(const void* pointer) {
+  return static_cast<const std::uint8_t*>(pointer);
+}
+
+// No layout has more rows than this, so no more can arrive.
+constexpr std::int64_t kRowsMost = INT32_MAX;
+
+// Whether a one-step dispatch may store its own rows straight to the output. A cast needs slots, and side payload goes
+// the way of its rows. Payloads take slots whatever their rows do.
+bool mayGoStraight(const DispatchArgs& d) {
+  return d.cast.type == kNoCast && d.outRows != nullptr &&
+         (d.sideBytes == 0 || d.outSide != nullptr || d.payloads.count != 0);
+}
+
+// Whether rows go straight to their final place, without a copy here.
+bool onlyMoves(const Handle& handle, const DispatchArgs& d) {
+  if (handle.lowLatency()) return d.outRows == nullptr && d.cast.outScales == nullptr;
+  return d.cast.type == kNoCast && d.payloads.count == 0 && d.staged == 0 && !handle.rowsPerExpert() &&
+         !handle.view().hasRails();
+}
+
+}  // namespace
+
+DispatchCall::DispatchCall(Handle& handle, const moeDispatchArgs_t& args, const RouteCall* route, const char* name,
+                           int tokens, int bound)
+    : handle_(handle),
+      args_(args),
+      route_(route),
+      name_(name),
+      tokens_(tokens),
+      grid_(handle, bound, args.outRowsMax),
+      operation_{OperationKind::dispatch, step(), handle.params(), sendsOnly()} {
+  if (route != nullptr) route->describe(&operation_.params);
+  if (sendsOnly()) operation_.params.phases = kSendPhase;
+}
+
+Step DispatchCall::step() const {
+  if (route_ != nullptr && handle_.routesInDispatch()) return Step::llRouteDispatch;
+  return dispatchStep(handle_.view(), args_.cast != moeCastNone || args_.payloadCount != 0);
+}
+
+Operation& DispatchCall::operation() {
+  StepParams& p = operation_.params;
+  handle_.checkOutstanding(OperationKind::dispatch, name_);
+  p.describe = describeArgs(handle_, args_);
+  check();
+  const DispatchPayloads payloads(args_, grid_, tokens_, handle_.room().shape.sideBytesMax);
+  takeArguments(payloads);
+  checkPlaces(payloads);
+  if (p.dispatch.cast.type != kNoCast) p.dispatch.rowBytes = castRowBytes(p.dispatch.cast.type, args_.hidden);
+  placeOutput(payloads);
+  handle_.counters().count(OperationKind::dispatch, {args_.cumulativeRows, args_.cumulativeWaitNs}, &p);
+  plan();
+  return operation_;
+}
+
+void DispatchCall::takeArguments(const DispatchPayloads& payloads) {
+  DispatchArgs& out = operation_.params.dispatch;
+  out.rows = bytesOf(args_.rows);
+  out.side = bytesOf(args_.side);
+  out.tokens = tokens_;
+  out.rowBytes = static_cast<std::uint32_t>(args_.hidden * elementBytes(args_.rowType));
+  out.sideBytes = static_cast<std::uint32_t>(args_.sideBytes);
+  out.outRows = static_cast<std::uint8_t*>(args_.outRows);
+  out.outSide = static_cast<std::uint8_t*>(args_.outSide);
+  out.capacity = std::min(args_.outRowsMax, kRowsMost);
+  out.outTopkIdx = args_.outTopkIdx;
+  out.outTopkWeights = args_.outTopkWeights;
+  out.outSourceIndex = args_.outSourceIndex;
+  out.outExpertOffsets = args_.outExpertOffsets;
+  out.padding = args_.padding;
+  out.idBase = args_.idKind == moeIdsGlobal ? handle_.firstExpert() : 0;
+  out.invalidId = args_.invalidId != 0 ? args_.invalidId : -1;
+  out.payloads = payloads.args();
+  out.cast = castArgs(args_, grid_);
+  const bool weighted = (args_.flags & moeWeightsOnInput) != 0;
+  if (weighted) out.cast.rowWeights = rowWeights();
+  if (out.cast.grid.blocked != 0 && out.cast.outScales != nullptr) out.padding |= kPadScales;
+  if (out.payloads.count != 0) placePayloads(args_, &out);
+  out.terms = packDispatchTerms(args_.hidden, args_.rowType, static_cast<int>(out.sideBytes), out.cast.type, weighted,
+                                payloadFingerprint(out.payloads));
+  if (handle_.lowLatency()) takePayloadAsArray(&out);
+}
+
+// A step that routes keeps the route's weights while it casts, so it reads the caller's.
+const float* DispatchCall::rowWeights() const {
+  const HandleShape& shape = handle_.shape();
+  if (shape.topk != 1) {
+    throw Error(moeInvalidArgument,
+                fmt::format("args.flags has moeWeightsOnInput, but config.topk is {}, must be 1: a row has one weight",
+                            shape.topk));
+  }
+  return operation_.step == Step::llRouteDispatch ? route_->args().topkWeights : handle_.view().sent.weights;
+}
+
+// Chooses where peers write the rows: straight into the window's heap, or into the staging area.
+void DispatchCall::placeOutput(const DispatchPayloads& payloads) {
+  DispatchArgs& out = operation_.params.dispatch;
+  if (handle_.lowLatency()) {
+    if (args_.outRows != nullptr || handle_.shape().layout != Layout::rankMajor) return;
+    out.capacity = INT64_MAX;  // rows stay in their slots
+    return;
+  }
+  const auto rows = static_cast<std::uint64_t>(out.capacity);
+  const std::uint32_t outBytes = out.cast.type != kNoCast ? out.cast.codeBytes : out.rowBytes;
+  const std::int64_t at = handle_.windowOffset(args_.outRows, rows * outBytes, "args.outRows");
+  // What lies beside the rows: window offsets, or 0 if it is not there.
+  const auto beside = [&](const Extent& output) -> std::uint64_t {
+    if (output.begin == nullptr) return 0;
+    const std::int64_t where =
+        handle_.windowOffset(output.begin, static_cast<std::uint64_t>(output.bytes), output.name);
+    if ((at < 0) == (where < 0) || rows == 0) return static_cast<std::uint64_t>(std::max<std::int64_t>(where, 0));
+    throw Error(moeInvalidArgument,
+                fmt::format("args.outRows and {} must both be window memory (moeMemAlloc) or neither", output.name));
+  };
+  const auto sideBytes = static_cast<std::int64_t>(rows * out.sideBytes);
+  out.outRowsOffset = static_cast<std::uint64_t>(std::max<std::int64_t>(at, 0));
+  out.outSideOffset = beside({"args.outSide", out.outSide, sideBytes});
+  out.cast.outScalesOffset = beside({"args.outScales", out.cast.outScales, outScaleBytes(args_, grid_)});
+  for (std::size_t i = 0; i < kPayloadsMax; ++i) out.payloads.payload[i].outOffset = beside(payloads.outputs()[i]);
+  if (at >= 0 || rows == 0) return;
+  const Room& room = handle_.room();
+  out.staged = room.shape.stagingRows;
+  const StagingArea staging = stagingAt(room.shape, room.view.at, requireStaging(room, name_, "args.outRows"));
+  out.outRowsOffset = staging.rows;
+  out.outSideOffset = staging.side;
+}
+
+// A cast cuts the rows that it sends at its tiles. A tile has as many elements as a part has bytes.
+void DispatchCall::plan() {
+  DispatchArgs& d = operation_.params.dispatch;
+  const bool casts = d.cast.type != kNoCast;
+  const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args_.hidden) : d.rowBytes;
+  const std::uint32_t arriving = casts ? d.cast.codeBytes : d.rowBytes;
+  const Workload work = workloadOf(handle_, operation_.step,
+                                   {tokens_, args_.sms, bytes, d.rowBytes + d.sideBytes, onlyMoves(handle_, d)});
+  const Backend& backend = handle_.backend();
+  operation_.shape = operation_.completing = backend.shapeFor(work);
+  d.parts = backend.partsFor(operation_.shape, tokens_, bytes);
+  d.arriving = backend.partsFor(operation_.shape, handle_.arrivingRowsGuess(tokens_), arriving);
+  d.countingBlock = operation_.shape.countingBlock ? 1 : 0;
+  d.straight = operation_.shape.straight && !operation_.sendOnly && mayGoStraight(d) ? 1 : 0;
+}
+
+}  // namespace moe

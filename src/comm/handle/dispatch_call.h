@@ -1,0 +1,51 @@
+// A dispatch: of a route that was made before, or together with one.
+#pragma once
+
+#include "comm/handle/dispatch_payloads.h"
+#include "comm/handle/handle.h"
+#include "comm/handle/output_grid.h"
+#include "comm/handle/route_call.h"
+
+namespace moe {
+
+class DispatchCall {
+ public:
+  DispatchCall(Handle& handle, const moeDispatchArgs_t& args)
+      : DispatchCall(handle, args, nullptr, "moeDispatch", handle.tokens(), handle.view().tokensMax) {}
+  DispatchCall(const RouteCall& route, const moeDispatchArgs_t& args)
+      : DispatchCall(route.handle(), args, &route, route.name(), route.args().tokens, route.bound()) {}
+
+  // What is to be launched. Throws unless all arguments are good.
+  Operation& operation();
+
+ private:
+  DispatchCall(Handle& handle, const moeDispatchArgs_t& args, const RouteCall* route, const char* name, int tokens,
+               int bound);
+
+  bool sendsOnly() const { return (args_.flags & moeSendOnly) != 0; }
+  Step step() const;
+
+  // Checks: dispatch_checks.cc.
+  void check() const;
+  void checkPadding() const;
+  void checkSide() const;
+  void checkOutputs() const;
+  void checkPlaces(const DispatchPayloads& payloads) const;
+
+  // Parameters.
+  void describe() const;
+  void takeArguments(const DispatchPayloads& payloads);
+  const float* rowWeights() const;
+  void placeOutput(const DispatchPayloads& payloads);
+  void plan();
+
+  Handle& handle_;
+  const moeDispatchArgs_t& args_;
+  const RouteCall* route_;  // that the same call makes; NULL: it was made before
+  const char* name_;
+  int tokens_;       // of the route
+  OutputGrid grid_;  // of the output
+  Operation operation_;
+};
+
+}  // namespace moe

@@ -1,0 +1,59 @@
+#include "comm/handle/route_call.h"
+
+#include <fmt/format.h>
+
+#include "comm/handle/argument_checks.h"
+
+namespace moe {
+
+RouteCall::RouteCall(Handle& handle, const RouteArgs& args, const char* name)
+    : handle_(handle), args_(args), name_(name), bound_(handle.tokensBound()) {
+  checkTokens();
+  if (args.topkIdx == nullptr && args.tokens > 0)
+    throw Error(moeInvalidArgument, fmt::format("topkIdx is NULL with {} tokens", args.tokens));
+  requireAligned(args.topkIdx, "topkIdx", handle.indexBytes());
+  requireAligned(args.topkWeights, "topkWeights", alignof(float));
+  handle.checkNotPending(name);
+}
+
+// Names what bounds a route's tokens.
+void RouteCall::checkTokens() const {
+  const std::int32_t tokens = args_.tokens;
+  if (tokens >= 0 && tokens <= bound_) return;
+  const CommShape& comm = handle_.room().shape;
+  const int most = handle_.shape().tokensMax, limit = handle_.lowLatency() ? comm.llTokensMax : comm.tokensMax;
+  const char* bound = bound_ < most  ? "moeHandleSetTokensBound has set that"
+                      : most < limit ? "config.tokensMax of the handle bounds it"
+                      : handle_.lowLatency()
+                          ? "config.llTokensMax of the communicator, or MOECOMM_LL_TOKENS_MAX, bounds it"
+                          : "config.tokensMax of the communicator, or MOECOMM_TOKENS_MAX, bounds it";
+  throw Error(moeInvalidArgument, fmt::format("tokens is {}, must be 0..{} ({})", tokens, bound_, bound));
+}
+
+void RouteCall::describe(StepParams* params) const {
+  params->route = args_;
+  params->handle.tokensMax = bound_;
+  params->handle.terms.y = static_cast<std::uint32_t>(bound_);
+}
+
+void RouteCall::run(moeStream_t stream) const {
+  StepParams p = handle_.params();
+  describe(&p);
+  p.handle.ticket = handle_.nextTicket(stream);
+  handle_.counters().timeRoute(&p);
+  const Workload work{Step::route, args_.tokens, args_.tokens, 0, handle_.comm().config().sms};
+  handle_.launch(Step::route, p, handle_.backend().shapeFor(work), stream);
+  handle_.noteRoute(p);
+}
+
+void RouteCall::runWith(Operation& dispatch, moeStream_t stream) const {
+  if (dispatch.step != Step::llRouteDispatch) {
+    run(stream);
+    return handle_.start(dispatch, stream);
+  }
+  dispatch.params.handle.ticket = handle_.nextTicket(stream);
+  handle_.start(dispatch, stream);
+  handle_.noteRoute(dispatch.params);
+}
+
+}  // namespace moe
