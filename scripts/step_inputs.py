@@ -20,6 +20,7 @@ EVERYTHING = [""]
 # Documents that only people read. Tests read the others, and README.
 PROSE = ["docs/decisions", "docs/internals/architecture.md", "docs/internals/hardware-checklist.md",
          "docs/internals/notebook.md", "docs/internals/protocol.md", "docs/internals/rdma.md", "CONTRIBUTING.md",
+         *(f"src/device/protocol/{room}/README.md" for room in ("core", "route", "ht", "ll", "combine", "report")),
          "tests/README.md", "tests/sim/README.md", "tests/fake_mlx5/README.md"]
 BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "scripts/test.sh", "scripts/tool_pages.py"]
 HOST_BUILD = BUILD + ["perf", "tests", "examples"]

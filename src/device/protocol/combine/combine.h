@@ -2,8 +2,7 @@
 // token has at other ranks from their windows and sums them, those of its domain in rank order first. Ranks of other
 // domains put their rows into its window (LL), or their rail peer puts the sum of its domain there (HT). Rows that
 // peers cannot read, and rows per expert, are first made into one row per token by the expert side, in window memory of
-// its own (HT: the staging area, LL: slots like those in which the rows came). Flags: docs/internals/protocol.md,
-// "Combine".
+// its own (HT: the staging area, LL: slots like those in which the rows came). Flags: README.md.
 #pragma once
 
 #include "device/protocol/combine/nothing.h"

@@ -1,6 +1,6 @@
 // Weights that a combine brings: the owner of tokens has them, and the rows are summed at the ranks of their experts.
 // So each rank first stores its weights to all ranks, in its own order, and the expert side looks an entry up by what
-// its header says. Flags: docs/internals/protocol.md, "Weights of a combine".
+// its header says. Flags: README.md, "Weights of a combine".
 #pragma once
 
 #include "device/protocol/combine/grads.h"

@@ -1,5 +1,5 @@
 // Payloads that lie as words on both sides: what lanes do with a piece of 16 bytes, as payloads travel. Where they
-// travel they are side payload. docs/internals/protocol.md, "Payloads".
+// travel they are side payload. README.md, "Payloads".
 #pragma once
 
 #include "device/protocol/core/deliver.h"

@@ -1,6 +1,6 @@
 // High throughput across domains: a token crosses to a domain once, to the rank there with this rank's place, its rail
 // peer, which forwards it to the final rows; the sums of combine come back the same way. Each rank serves one rail to
-// each other domain, in waves. Flags: docs/internals/protocol.md, "Rails".
+// each other domain, in waves. Flags: README.md, "Rails".
 #pragma once
 
 #include "device/protocol/core/handle_fault.h"

@@ -1,5 +1,5 @@
 // Scales in blocks, and payloads, have places for rows that no row arrives for. Their owner stores zeros there: a
-// tensor core loads whole blocks. docs/internals/protocol.md, "Scales in blocks of 128 rows".
+// tensor core loads whole blocks. README.md, "Scales in blocks of 128 rows".
 #pragma once
 
 #include "device/policy/contract.h"

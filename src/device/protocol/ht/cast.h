@@ -1,6 +1,6 @@
 // What an HT dispatch needs to cast rows on their way, or to bring payloads: where each rank wants its scales and its
 // payloads, and the places of codes, scales and side payload. In an output they lie apart; in the staging area, and on
-// the rails, a row is one piece, as in LL. Flags: docs/internals/protocol.md, "HT dispatch that casts".
+// the rails, a row is one piece, as in LL. Flags: README.md, "HT dispatch that casts".
 #pragma once
 
 #include "device/protocol/core/payloads.h"

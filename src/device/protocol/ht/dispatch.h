@@ -2,7 +2,7 @@
 // row in every destination's output, one flag per source tells that all are there. A second local expert's row is a
 // local copy, made while later rows are on their way: such layouts go in waves. An output outside the window is filled
 // from the staging area. Across domains each row takes the rails first. With a cast the warps quantise a row as they
-// store it (cast.h). Flags: docs/internals/protocol.md, "HT dispatch".
+// store it (cast.h). Flags: README.md, "HT dispatch".
 #pragma once
 
 #include "device/protocol/core/push.h"

@@ -1,7 +1,7 @@
 // Low-latency combine of rows that are made here (of all layouts but RANK_MAJOR): each rank that a token went to stores
 // one row to the token's owner, in landing words (landing.h); the owner takes the rows as they come and sums them,
 // those of its domain in rank order first. Ranks of other domains put theirs, with a flag behind them. Flags:
-// docs/internals/protocol.md, "LL combine that lands".
+// README.md, "LL combine that lands".
 #pragma once
 
 #include "device/protocol/combine/prepare.h"

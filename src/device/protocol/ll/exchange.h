@@ -1,7 +1,7 @@
 // What both LL dispatches do, that of a handle which was routed before and the one which routes: rows go to slots
 // [source][index] of the handle's set, from where the receiver delivers them. RANK_MAJOR rows may stay where they came,
-// and this rank's own rows need no slot if they are delivered in the same step. Flags: docs/internals/protocol.md, "LL
-// dispatch".
+// and this rank's own rows need no slot if they are delivered in the same step. Flags: README.md,
+// "LL dispatch".
 #pragma once
 
 #include "device/protocol/core/deliver.h"

@@ -1,6 +1,6 @@
 // A budget for the rows that arrive at a rank. The counts that were exchanged tell every rank alike whether one would
 // get more. Then all ranks leave out what comes behind the budget, and count again. Decision 0072; flags:
-// docs/internals/protocol.md, "Route".
+// README.md.
 #pragma once
 
 #include "device/protocol/route/exchange.h"

@@ -7,7 +7,7 @@
 //   headers   go to the receivers, which keep them in the handle                                    (headers.h)
 // What a lane that has tokens for itself sends is in tokens.h.
 // It is bound by the number of dependent look-ups, not by their size: see docs/internals/notebook.md, "The route's
-// steps". Flags: docs/internals/protocol.md, "Route".
+// steps". Flags: README.md.
 #pragma once
 
 #include "device/protocol/route/budget.h"
