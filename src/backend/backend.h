@@ -11,7 +11,7 @@
 #include "backend/memory.h"
 #include "backend/snapshot.h"
 #include "backend/window_port.h"
-#include "device/view/step_names.h"
+#include "device/view/steps.h"
 
 namespace moe {
 

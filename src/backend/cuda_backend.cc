@@ -86,7 +86,7 @@ class CudaBackend final : public Backend {
   moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream,
                      std::string* what) noexcept override {
     const DeviceScope scope(device_);
-    const std::uint32_t rowBytes = isCombine(step) ? params.combine.rowBytes : 0;
+    const std::uint32_t rowBytes = rowOf(step).combines() ? params.combine.rowBytes : 0;
     const WarpStages stages = warpStages(machine_, step, shape.warpsPerBlock, rowBytes);
     const KernelShape kernel{shape.blocks, shape.warpsPerBlock,   shape.bulk,
                              stages,       shape.describingWarps, dependent_ && machine_.sharers == 1};

@@ -63,17 +63,17 @@ inline std::size_t bulkSharedBytesMax(const GpuMachine& machine) {
 // Moved rows use few large stages. Summed rows use more and smaller ones. `rowBytes` is a combine's.
 inline WarpStages warpStages(const GpuMachine& machine, Step step, int warpsPerBlock, std::uint32_t rowBytes) {
   const std::size_t each = stageRoom(machine) / static_cast<std::size_t>(warpsPerBlock);
-  if (isCombine(step)) {
+  if (rowOf(step).combines()) {
     const std::uint32_t slot = static_cast<std::uint32_t>(sumPieces(rowBytes)) * kSumPieceBytes;
     return {static_cast<int>(std::clamp<std::size_t>(each / slot, 1, kSumSlotsMax)), slot};
   }
-  const std::size_t most = isCast(step) ? kCastStageBytesMax : kStageBytesMax;
+  const std::size_t most = rowOf(step).family == StepFamily::cast ? kCastStageBytesMax : kStageBytesMax;
   return {kBulkStages, static_cast<std::uint32_t>(std::min<std::size_t>(each / kBulkStages / 128 * 128, most))};
 }
 
 // Warps of a block. Warps that sum need several slots each.
 inline int bulkWarps(const GpuMachine& machine, Step step, std::uint32_t rowBytes) {
-  if (!isCombine(step)) return kBulkWarpsMax;
+  if (!rowOf(step).combines()) return kBulkWarpsMax;
   const int pieces = sumPieces(rowBytes), most = sumWarpsMax(pieces);
   const std::size_t each = static_cast<std::size_t>(kSumSlotsMin * pieces) * kSumPieceBytes;
   return static_cast<int>(std::clamp<std::size_t>(stageRoom(machine) / each, 1, static_cast<std::size_t>(most)));
@@ -110,7 +110,7 @@ inline std::int64_t blocksOfTokens(const GpuMachine& machine, int tokens, int pi
 
 // One warp for each piece of a row.
 inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
-  const int warps = std::min(kSmallWarps, kernelWarpsMax(work.step));
+  const int warps = std::min(kSmallWarps, rowOf(work.step).warps);
   const int piecesOfRow = static_cast<int>((work.rowBytes + kPartBytes - 1) / kPartBytes);
   const bool byTokens = work.lowLatency && work.movesOnly, counts = work.step == Step::llRouteDispatch;
   const int share = work.movesOnly && !counts ? kSmallMoveShare : 1;
@@ -124,7 +124,7 @@ inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
 
 inline int largeMultiprocessors(const GpuMachine& machine, const Workload& work) {
   if (work.movesOnly && machine.linkGBs > 0) {
-    return multiprocessorsForMove(machine, isCombine(work.step) ? kCombineSpeed : kDispatchSpeed, work.bytes);
+    return multiprocessorsForMove(machine, rowOf(work.step).combines() ? kCombineSpeed : kDispatchSpeed, work.bytes);
   }
   if (work.step == Step::htCast || work.step == Step::htDispatchWaves) return kBusyMultiprocessors;
   const bool all = work.step == Step::htCastWaves || (work.lowLatency && !work.waitsForRows);
@@ -134,10 +134,10 @@ inline int largeMultiprocessors(const GpuMachine& machine, const Workload& work)
 inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bool bulk) {
   const int blocks = residentBlocks(machine, work.sms > 0 ? work.sms : largeMultiprocessors(machine, work));
   const bool moves = bulk && !work.lowLatency && work.rowBytes >= kBulkRowBytesMin;
-  if (moves && hasBulkKernel(work.step, hasRails(work.step))) {
+  if (moves && (rowOf(work.step).kernels & (kBulk | kFarBulk)) != 0) {
     return {blocks, bulkWarps(machine, work.step, work.rowBytes), true, describingWarps(work.step)};
   }
-  return {blocks, kernelWarpsMax(work.step)};
+  return {blocks, rowOf(work.step).warps};
 }
 
 // A dispatch that routes has one more block if it may, and one of several counts alone: the others would wait for it.
@@ -147,7 +147,7 @@ inline void addCountingBlock(const GpuMachine& machine, const Workload& work, La
 }
 
 inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, bool bulk) {
-  if (takesBlocks(work.step)) return planRoute(machine, work);
+  if (rowOf(work.step).takesBlocks()) return planRoute(machine, work);
   LaunchShape shape =
       work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk && !work.waitsForRows);
   shape.straight = work.tokensMax >= kStraightTokensMin;

@@ -120,7 +120,8 @@ class HostBackend final : public Backend {
 
   // A thread with little to do costs more than it saves.
   LaunchShape shapeFor(const Workload& work) const noexcept override {
-    const std::int64_t warps = takesBlocks(work.step) ? work.rows / kTokensPerThread : work.bytes / kBytesPerThread;
+    const std::int64_t warps =
+        rowOf(work.step).takesBlocks() ? work.rows / kTokensPerThread : work.bytes / kBytesPerThread;
     return {.blocks = static_cast<int>(std::clamp<std::int64_t>(warps, 1, threads_)), .straight = true};
   }
   // Few rows are cut into parts, so that every thread has a share. A cast cuts them at its tiles.

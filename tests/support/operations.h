@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "device/view/step_names.h"
+#include "device/view/steps.h"
 #include "support/cast_case.h"
 #include "support/payload_case.h"
 #include "support/protocol_world.h"

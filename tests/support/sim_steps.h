@@ -2,7 +2,7 @@
 // (sim/run_mutants.py). False if the step is of another family.
 #pragma once
 
-#include "device/view/step_names.h"
+#include "device/view/steps.h"
 
 namespace moe::sim {
 

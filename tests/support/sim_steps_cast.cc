@@ -1,7 +1,7 @@
-#include "device/kernels/cast_steps.h"
+#include "device/kernels/ht_dispatch_steps.h"
 #include "support/sim_steps.h"
 #include "support/sim_warp.h"
 
 bool moe::sim::runCast(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers) {
-  return runNamedStep(CastSteps{}, SimWarp(simulator), step, params, warp, movers);
+  return runNamedStep<StepFamily::cast>(SimWarp(simulator), step, params, warp, movers);
 }

@@ -3,5 +3,5 @@
 #include "support/sim_warp.h"
 
 bool moe::sim::runCombine(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers) {
-  return runNamedStep(CombineSteps{}, SimWarp(simulator), step, params, warp, movers);
+  return runNamedStep<StepFamily::combine>(SimWarp(simulator), step, params, warp, movers);
 }

@@ -3,5 +3,5 @@
 #include "support/sim_warp.h"
 
 bool moe::sim::runHtDispatch(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers) {
-  return runNamedStep(HtDispatchSteps{}, SimWarp(simulator), step, params, warp, movers);
+  return runNamedStep<StepFamily::htDispatch>(SimWarp(simulator), step, params, warp, movers);
 }

@@ -3,5 +3,5 @@
 #include "support/sim_warp.h"
 
 bool moe::sim::runRoute(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers) {
-  return runNamedStep(RouteSteps{}, SimWarp(simulator), step, params, warp, movers);
+  return runNamedStep<StepFamily::route>(SimWarp(simulator), step, params, warp, movers);
 }

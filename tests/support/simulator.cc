@@ -158,7 +158,7 @@ void Simulator::startTask(Rank& rank) {
     Warp& warp = *rank.warps[static_cast<std::size_t>(i)];
     warp.index = {i, task.warps, task.warps};
     warp.slowness = slowWarps_ && rng_.oneIn(task.warps) ? std::uint64_t{1} << rng_.below(8) : 1;
-    const std::uint64_t late = rank.rank == faults_.lateRank && !neverWaits(task.step) ? faults_.lateNs : 0;
+    const std::uint64_t late = rank.rank == faults_.lateRank && rowOf(task.step).waits() ? faults_.lateNs : 0;
     push(now_ + late + pauseNs(warp), Kind::resume, warp.id, warp.generation);
   }
   rank.watch = task.watch();

@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "device/queue/mlx5/put_queue.h"
-#include "device/view/step_names.h"
+#include "device/view/steps.h"
 #include "support/simulator.h"
 
 namespace moe::sim {

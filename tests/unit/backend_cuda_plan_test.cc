@@ -13,14 +13,15 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
   for (int sharers : {1, 2, 4, 9, 200}) {
     GpuMachine machine = kH200;
     machine.sharers = sharers;
-    for (const Step step : kSteps) {
+    for (const StepRow& row : kSteps) {
+      const Step step = row.step;
       for (int items : {0, 1, 128, 4096, 1 << 20}) {
         const LaunchShape shape = planLaunch(machine, {step, items, items, 14336, 0}, true);
         EXPECT_GE(shape.blocks, 1);
         EXPECT_GE(shape.warpsPerBlock, 1);
         const int warpsMax = shape.bulk          ? bulkWarps(machine, step, 14336)
-                             : takesBlocks(step) ? kRouteWarpsPerBlock
-                                                 : kernelWarpsMax(step);
+                             : row.takesBlocks() ? kRouteWarpsPerBlock
+                                                 : row.warps;
         EXPECT_LE(shape.warpsPerBlock, warpsMax) << "step " << static_cast<int>(step) << ", " << items;
         EXPECT_LE(shape.blocks, std::max(1, 132 / sharers));
       }
@@ -141,8 +142,9 @@ TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatWasMeasured) {
   constexpr std::int64_t kBytes = 1 << 28;
   EXPECT_EQ(largeBlocks(kH200, Step::htDispatch, kBytes), kLargeMultiprocessors);
   EXPECT_EQ(largeBlocks(kH200, Step::combine, kBytes), kLargeMultiprocessors);
-  for (const Step step : kSteps) {
-    if (takesBlocks(step)) continue;
+  for (const StepRow& row : kSteps) {
+    const Step step = row.step;
+    if (row.takesBlocks()) continue;
     const LaunchShape copies = planLaunch(withLink(kNvlink4), {step, 4096, 4096, 14336, 0, false, kBytes}, true);
     const int counting = copies.countingBlock ? 1 : 0;
     EXPECT_EQ(copies.blocks, blocksWithCopies(step) + counting) << static_cast<int>(step);

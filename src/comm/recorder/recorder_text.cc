@@ -9,35 +9,16 @@
 namespace moe {
 namespace {
 
-const char* callOf(Step step) {
-  if (step == Step::route) return "moeRoute";
-  if (step == Step::llRouteDispatch) return "moeRouteDispatch";
-  return isCombine(step) ? "moeCombine" : "moeDispatch";
+// Of a record that the host has read while it was written, the step may be none.
+const StepRow& rowIfKnown(Step step) {
+  static constexpr StepRow kNone{{}, "?", StepKind::dispatch, StepFamily::htDispatch, Spread::once, false, 0, 0, 0};
+  return static_cast<std::size_t>(step) < std::size(kSteps) ? rowOf(step) : kNone;
 }
 
-const char* nameOf(Step step) {
-  constexpr const char* kNames[] = {"route",
-                                    "htDispatch",
-                                    "htDispatchWaves",
-                                    "htDispatchRails",
-                                    "htCast",
-                                    "htCastWaves",
-                                    "htCastRails",
-                                    "llDispatch",
-                                    "llRouteDispatch",
-                                    "llCombine",
-                                    "combine",
-                                    "combineWaves",
-                                    "combineRails",
-                                    "llCombineCoded",
-                                    "combineCoded",
-                                    "combineWavesCoded",
-                                    "combineRailsCoded",
-                                    "describe",
-                                    "tally"};
-  static_assert(std::size(kNames) == std::size(kSteps));
-  const auto index = static_cast<std::size_t>(step);
-  return index < std::size(kNames) ? kNames[index] : "?";
+const char* callOf(const StepRow& row) {
+  if (row.kind == StepKind::route) return "moeRoute";
+  if (row.step == Step::llRouteDispatch) return "moeRouteDispatch";
+  return row.combines() ? "moeCombine" : "moeDispatch";
 }
 
 const char* nameOfPhases(int phases) {
@@ -61,10 +42,10 @@ std::string jsonString(std::string_view text) {
 }
 
 void addRecord(fmt::memory_buffer* json, const StepRecord& r) {
-  const Step step = stepOfWhat(r.what);
+  const StepRow& row = rowIfKnown(stepOfWhat(r.what));
   const std::uint64_t end = r.end >= r.begin ? r.end : 0;
   fmt::format_to(std::back_inserter(*json), "[{},\"{}\",\"{}\",\"{}\",{},{},{},{},{},{},{},{},{}]", r.number,
-                 callOf(step), nameOf(step), nameOfPhases(phasesOfWhat(r.what)), handleOfWhat(r.what), r.epoch,
+                 callOf(row), row.name, nameOfPhases(phasesOfWhat(r.what)), handleOfWhat(r.what), r.epoch,
                  static_cast<std::uint32_t>(r.size), r.size >> 32, r.begin, r.firstWaitEnd, end, rankOfWait(r.worst),
                  timeOfWait(r.worst));
 }

@@ -1,6 +1,7 @@
-#include "device/kernels/cast_steps.h"
+#include "device/kernels/ht_dispatch_steps.h"
 #include "device/kernels/step_kernels.h"
 
-const void* moe::kernelOfCast(const KernelChoice& choice) {
-  return kernelOf(CastSteps{}, choice);
+template <>
+const void* moe::kernelOf<moe::StepFamily::cast>(const KernelChoice& choice) {
+  return kernelIn<StepFamily::cast>(choice);
 }

@@ -1,6 +1,8 @@
-#include "device/kernels/coded_combine_steps.h"
+#include "device/kernels/combine_steps.h"
+#include "device/kernels/ll_combine_steps.h"
 #include "device/kernels/step_kernels.h"
 
-const void* moe::kernelOfCodedCombine(const KernelChoice& choice) {
-  return kernelOf(CodedCombineSteps{}, choice);
+template <>
+const void* moe::kernelOf<moe::StepFamily::codedCombine>(const KernelChoice& choice) {
+  return kernelIn<StepFamily::codedCombine>(choice);
 }

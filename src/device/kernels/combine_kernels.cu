@@ -1,6 +1,7 @@
 #include "device/kernels/combine_steps.h"
 #include "device/kernels/step_kernels.h"
 
-const void* moe::kernelOfCombine(const KernelChoice& choice) {
-  return kernelOf(CombineSteps{}, choice);
+template <>
+const void* moe::kernelOf<moe::StepFamily::combine>(const KernelChoice& choice) {
+  return kernelIn<StepFamily::combine>(choice);
 }

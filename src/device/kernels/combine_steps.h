@@ -1,4 +1,5 @@
-// The family of the combine that reads rows where they are: in one go, in waves, and over rails.
+// The code of the combines that read rows where they are: in one go, in waves, and over rails, of rows as they are and
+// of rows in a wire format.
 #pragma once
 
 #include "device/kernels/step_code.h"
@@ -6,29 +7,20 @@
 
 namespace moe {
 
-using CombineSteps = StepFamily<Step::combine, Step::combineWaves, Step::combineRails>;
+constexpr bool readsRows(const StepRow& row) {
+  return row.combines() && !row.lands;
+}
 
-template <>
-struct StepCode<Step::combine> {
-  template <Duty, class Warp>
-  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    Combine<1, Warp>(warp, p, crew.all).run();
-  }
-};
-
-template <>
-struct StepCode<Step::combineWaves> {
-  template <Duty, class Warp>
-  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    Combine<kHtWaves, Warp>(warp, p, crew.all).run();
-  }
-};
-
-template <>
-struct StepCode<Step::combineRails> {
-  template <Duty, class Warp>
-  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    CombineRails<Warp>(warp, p, crew.all).run();
+template <Step kStep>
+requires(readsRows(rowOf(kStep))) struct StepCode<kStep> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    constexpr StepRow kRow = rowOf(kStep);
+    if constexpr (kRow.spread == Spread::rails) {
+      CombineRails<Warp, kRow.coded()>(warp, p, w).run();
+    } else {
+      Combine<kRow.spread == Spread::once ? 1 : kHtWaves, Warp, kRow.coded()>(warp, p, w).run();
+    }
   }
 };
 

@@ -4,7 +4,7 @@
 
 #include "device/kernels/host_simd.h"
 #include "device/policy/host/pace.h"
-#include "device/view/step_names.h"
+#include "device/view/steps.h"
 
 namespace moe {
 

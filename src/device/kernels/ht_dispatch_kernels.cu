@@ -1,6 +1,7 @@
 #include "device/kernels/ht_dispatch_steps.h"
 #include "device/kernels/step_kernels.h"
 
-const void* moe::kernelOfHtDispatch(const KernelChoice& choice) {
-  return kernelOf(HtDispatchSteps{}, choice);
+template <>
+const void* moe::kernelOf<moe::StepFamily::htDispatch>(const KernelChoice& choice) {
+  return kernelIn<StepFamily::htDispatch>(choice);
 }

@@ -1,4 +1,4 @@
-// The family of the HT dispatch: in one go, in waves, and over rails.
+// The code of the HT dispatches: in one go, in waves, and over rails, of rows as they are and of rows that are cast.
 #pragma once
 
 #include "device/kernels/step_code.h"
@@ -6,29 +6,27 @@
 
 namespace moe {
 
-using HtDispatchSteps = StepFamily<Step::htDispatch, Step::htDispatchWaves, Step::htDispatchRails>;
+constexpr bool isHtDispatch(const StepRow& row) {
+  return row.family == StepFamily::htDispatch || row.family == StepFamily::cast;
+}
 
-template <>
-struct StepCode<Step::htDispatch> {
+template <Step kStep>
+requires(isHtDispatch(rowOf(kStep))) struct StepCode<kStep> {
+  static constexpr StepRow kRow = rowOf(kStep);
+  static constexpr int kWaves = kRow.spread == Spread::once ? 1 : kHtWaves;
+
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    if constexpr (kRow.spread == Spread::rails) {
+      HtDispatchRails<kRow.coded(), Warp>(warp, p, w).run();
+    } else {
+      runPart<Duty::all>(warp, p, {w, w});
+    }
+  }
+  // Of a step that is divided, the part of a warp with this duty.
   template <Duty kDuty, class Warp>
-  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    HtDispatch<HtKind{1, kDuty}, Warp>(warp, p, crew).run();
-  }
-};
-
-template <>
-struct StepCode<Step::htDispatchWaves> {
-  template <Duty, class Warp>
-  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    HtDispatch<HtKind{kHtWaves}, Warp>(warp, p, crew).run();
-  }
-};
-
-template <>
-struct StepCode<Step::htDispatchRails> {
-  template <Duty, class Warp>
-  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    HtDispatchRails<false, Warp>(warp, p, crew.all).run();
+  MOE_LANES static void runPart(const Warp& warp, const StepParams& p, const Crew& crew) {
+    HtDispatch<HtKind{kWaves, kDuty, kRow.coded()}, Warp>(warp, p, crew).run();
   }
 };
 

@@ -1,7 +1,7 @@
 // Which kernel of a step, and where it is: in the file of its family, so that the families are compiled side by side.
 #pragma once
 
-#include "device/view/step_names.h"
+#include "device/view/steps.h"
 
 namespace moe {
 
@@ -12,12 +12,21 @@ struct KernelChoice {
   bool longRows;  // bulk: of sums
 };
 
-// What the runtime knows a kernel by; NULL if there is no such kernel, or the step is of another family.
-const void* kernelOfRoute(const KernelChoice& choice);
-const void* kernelOfHtDispatch(const KernelChoice& choice);
-const void* kernelOfCast(const KernelChoice& choice);
-const void* kernelOfCombine(const KernelChoice& choice);
-const void* kernelOfLl(const KernelChoice& choice);
-const void* kernelOfCodedCombine(const KernelChoice& choice);
+// What the runtime knows a kernel by; NULL if there is no such kernel, or the step is of another family. Each family
+// has this in its .cu file.
+template <StepFamily kFamily>
+const void* kernelOf(const KernelChoice& choice);
+template <>
+const void* kernelOf<StepFamily::route>(const KernelChoice& choice);
+template <>
+const void* kernelOf<StepFamily::htDispatch>(const KernelChoice& choice);
+template <>
+const void* kernelOf<StepFamily::cast>(const KernelChoice& choice);
+template <>
+const void* kernelOf<StepFamily::ll>(const KernelChoice& choice);
+template <>
+const void* kernelOf<StepFamily::combine>(const KernelChoice& choice);
+template <>
+const void* kernelOf<StepFamily::codedCombine>(const KernelChoice& choice);
 
 }  // namespace moe

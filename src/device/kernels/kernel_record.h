@@ -15,13 +15,14 @@ class KernelRecord {
   template <Step kStep>
   static MOE_LANES void begin(const StepParams& p) {
     if (!isWriter<kStep>(p)) return;
+    constexpr StepRow kRow = rowOf(kStep);
     StepRecorder* ring = p.comm.recorder;
-    const std::uint64_t number = ring->steps + 1, epoch = epochOf(kStep, p);
+    const std::uint64_t number = ring->steps + 1, epoch = epochOf(kRow, p);
     StepRecord* record = ring->of(number);
     store(&record->number, number, epoch);
     store(&record->begin, cuda_flags::nanoseconds(), 0);
     store(&record->firstWaitEnd, 0, 0);
-    store(&record->what, whatWord(kStep, p.phases, p.handle.number), sizeOf(kStep, p));
+    store(&record->what, whatWord(kStep, p.phases, p.handle.number), sizeOf(kRow, p));
     ring->steps = number;
     open() = record;
   }
@@ -35,7 +36,8 @@ class KernelRecord {
  private:
   template <Step kStep>
   static MOE_LANES bool isWriter(const StepParams& p) {
-    return isRecorded(kStep) && p.comm.recorder != nullptr && threadIdx.x == blockDim.x - CudaWarp::kLanes &&
+    constexpr bool kRecorded = rowOf(kStep).waits();
+    return kRecorded && p.comm.recorder != nullptr && threadIdx.x == blockDim.x - CudaWarp::kLanes &&
            blockIdx.x == gridDim.x - 1;
   }
 

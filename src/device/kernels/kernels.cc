@@ -1,7 +1,5 @@
 #include "device/kernels/kernels.h"
 
-#include <initializer_list>
-
 #include "device/kernels/kernel_choice.h"
 
 namespace moe {
@@ -10,9 +8,19 @@ namespace {
 constexpr int kWarpThreads = 32;
 
 const void* kernelOf(const KernelChoice& choice) {
-  for (const auto ofFamily :
-       {kernelOfRoute, kernelOfHtDispatch, kernelOfCast, kernelOfCombine, kernelOfLl, kernelOfCodedCombine}) {
-    if (const void* kernel = ofFamily(choice)) return kernel;
+  switch (rowOf(choice.step).family) {
+    case StepFamily::route:
+      return kernelOf<StepFamily::route>(choice);
+    case StepFamily::htDispatch:
+      return kernelOf<StepFamily::htDispatch>(choice);
+    case StepFamily::cast:
+      return kernelOf<StepFamily::cast>(choice);
+    case StepFamily::ll:
+      return kernelOf<StepFamily::ll>(choice);
+    case StepFamily::combine:
+      return kernelOf<StepFamily::combine>(choice);
+    case StepFamily::codedCombine:
+      return kernelOf<StepFamily::codedCombine>(choice);
   }
   return nullptr;
 }
@@ -24,7 +32,7 @@ cudaError_t load(const KernelChoice& choice, std::size_t sharedBytes) {
   const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
   if (error != cudaSuccess || sharedBytes == 0) return error;
   const auto set = [&](cudaFuncAttribute what, int value) { return cudaFuncSetAttribute(kernel, what, value); };
-  if (isCast(choice.step)) {
+  if (rowOf(choice.step).family == StepFamily::cast) {
     const cudaError_t refused = set(cudaFuncAttributePreferredSharedMemoryCarveout, kCastSharedPercent);
     if (refused != cudaSuccess) return refused;
   }
@@ -48,9 +56,9 @@ std::size_t kernelSharedBytes(const KernelShape& shape) {
 }
 
 cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
-  for (const Step step : kSteps) {
+  for (const StepRow& row : kSteps) {
     for (const bool far : {false, true}) {
-      const cudaError_t error = loadStep(step, far, bulk, sharedBytes);
+      const cudaError_t error = loadStep(row.step, far, bulk, sharedBytes);
       if (error != cudaSuccess) return error;
     }
   }
@@ -60,7 +68,7 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {
   const bool longRows = shape.bulk && shape.stages.bytes == kSumPiecesLong * kSumPieceBytes;
   // A step that reaches no other rank is the same in one domain and in several.
-  const bool far = params.comm.split() && hasFarKernel(step);
+  const bool far = params.comm.split() && rowOf(step).has(kFar);
   const void* kernel = kernelOf({step, far, shape.bulk, longRows});
   if (kernel == nullptr) return cudaErrorInvalidValue;
   cudaLaunchConfig_t config{};

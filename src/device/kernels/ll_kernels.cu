@@ -1,6 +1,8 @@
-#include "device/kernels/ll_steps.h"
+#include "device/kernels/ll_combine_steps.h"
+#include "device/kernels/ll_dispatch_steps.h"
 #include "device/kernels/step_kernels.h"
 
-const void* moe::kernelOfLl(const KernelChoice& choice) {
-  return kernelOf(LlSteps{}, choice);
+template <>
+const void* moe::kernelOf<moe::StepFamily::ll>(const KernelChoice& choice) {
+  return kernelIn<StepFamily::ll>(choice);
 }

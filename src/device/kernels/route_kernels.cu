@@ -1,6 +1,7 @@
 #include "device/kernels/route_steps.h"
 #include "device/kernels/step_kernels.h"
 
-const void* moe::kernelOfRoute(const KernelChoice& choice) {
-  return kernelOf(RouteSteps{}, choice);
+template <>
+const void* moe::kernelOf<moe::StepFamily::route>(const KernelChoice& choice) {
+  return kernelIn<StepFamily::route>(choice);
 }

@@ -1,4 +1,4 @@
-// The family of the route: the step that makes it, and those that tell of it.
+// The code of the route, and of the steps that tell of it.
 #pragma once
 
 #include "device/kernels/step_code.h"
@@ -8,29 +8,27 @@
 
 namespace moe {
 
-using RouteSteps = StepFamily<Step::route, Step::describe, Step::tally>;
-
 template <>
 struct StepCode<Step::route> {
-  template <Duty, class Warp>
-  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    Route<Warp>(warp, p, crew.all).run();
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    Route<Warp>(warp, p, w).run();
   }
 };
 
 template <>
 struct StepCode<Step::describe> {
-  template <Duty, class Warp>
-  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    Describe<Warp>(warp, p, crew.all).run();
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    Describe<Warp>(warp, p, w).run();
   }
 };
 
 template <>
 struct StepCode<Step::tally> {
-  template <Duty, class Warp>
-  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    if (crew.all.index == 0) Tally<Warp>(warp, p).run();
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    if (w.index == 0) Tally<Warp>(warp, p).run();
   }
 };
 

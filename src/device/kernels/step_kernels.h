@@ -20,18 +20,18 @@ MOE_LANES WarpIndex thisWarp() {
 }
 
 template <Step kStep, class Warp>
-__global__ void __launch_bounds__(kernelWarpsMax(kStep, Warp::kPuts) * CudaWarp::kLanes, 1)
+__global__ void __launch_bounds__((Warp::kPuts ? rowOf(kStep).farWarps : rowOf(kStep).warps) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
-  if constexpr (takesBlocks(kStep)) {
+  if constexpr (rowOf(kStep).takesBlocks()) {
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
     Warp::followPredecessor();
     const WarpIndex w{block, blocks, blocks};
     KernelRecord::begin<kStep>(params);
-    runStep<kStep>(Warp{}, params, {w, w});
+    StepCode<kStep>::run(Warp{}, params, w);
   } else {
     Warp::prepareBlock();
     KernelRecord::begin<kStep>(params);
-    runStep<kStep>(Warp{}, params, {thisWarp(), thisWarp()});
+    StepCode<kStep>::run(Warp{}, params, thisWarp());
   }
   KernelRecord::end<kStep>(params);
 }
@@ -51,16 +51,17 @@ __global__ void __launch_bounds__((Warp::kWarpsMax + describingWarps(kStep)) * C
   auto* memory =
       reinterpret_cast<std::uint8_t*>(aligned) + static_cast<std::uint32_t>(warp * stages.count) * stages.bytes;
   const WarpIndex w = thisWarp();
-  if constexpr (describingWarps(kStep) == 0) {
-    runStep<kStep>(Warp(memory, stages, shared + warp), params, {w, w});
+  constexpr int kDescribers = describingWarps(kStep);
+  if constexpr (kDescribers == 0) {
+    StepCode<kStep>::run(Warp(memory, stages, shared + warp), params, w);
   } else {
-    const int describers = describingWarps(kStep) * w.blocks, movers = w.count - describers;
+    const int describers = kDescribers * w.blocks, movers = w.count - describers;
     if (w.index < movers) {
-      runStep<kStep, Duty::move>(Warp(memory, stages, shared + warp), params,
-                                 {w, {w.index, movers, w.blocks, kBulkWarpsMax}});
+      const Crew crew{w, {w.index, movers, w.blocks, kBulkWarpsMax}};
+      StepCode<kStep>::template runPart<Duty::move>(Warp(memory, stages, shared + warp), params, crew);
     } else {
-      const WarpIndex team{w.index - movers, describers, w.blocks, describingWarps(kStep)};
-      runStep<kStep, Duty::describe>(CudaWarp{}, params, {w, team});
+      const Crew crew{w, {w.index - movers, describers, w.blocks, kDescribers}};
+      StepCode<kStep>::template runPart<Duty::describe>(CudaWarp{}, params, crew);
     }
   }
   KernelRecord::end<kStep>(params);
@@ -75,11 +76,11 @@ const void* addressOf(Kernel* kernel) {
 // NULL: there is none.
 template <Step kStep>
 const void* plainKernelOf(bool far) {
-  using Warp = std::conditional_t<takesBlocks(kStep), CudaBlock, CudaWarp>;
-  if constexpr (hasFarKernel(kStep)) {
+  using Warp = std::conditional_t<rowOf(kStep).takesBlocks(), CudaBlock, CudaWarp>;
+  if constexpr (rowOf(kStep).has(kFar)) {
     if (far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
   }
-  if constexpr (hasNearKernel(kStep)) {
+  if constexpr (rowOf(kStep).has(kNear)) {
     if (!far) return addressOf(stepKernel<kStep, Warp>);
   }
   return nullptr;
@@ -88,22 +89,22 @@ const void* plainKernelOf(bool far) {
 // Sums have one for short rows and one for long ones.
 template <Step kStep>
 const void* bulkKernelOf(bool far, bool longRows) {
-  if constexpr (hasBulkKernel(kStep, true)) {
+  if constexpr (rowOf(kStep).has(kFarBulk)) {
     if (far) return addressOf(bulkStepKernel<kStep, CudaPuts<CudaBulkWarp>>);
   }
-  if constexpr (hasBulkKernel(kStep, false) && isCombine(kStep)) {
+  if constexpr (rowOf(kStep).has(kBulk) && rowOf(kStep).combines()) {
     if (!far && longRows) return addressOf(bulkStepKernel<kStep, CudaBulkSums<kSumPiecesLong>>);
     if (!far) return addressOf(bulkStepKernel<kStep, CudaBulkSums<kSumPiecesShort>>);
-  } else if constexpr (hasBulkKernel(kStep, false)) {
+  } else if constexpr (rowOf(kStep).has(kBulk)) {
     if (!far) return addressOf(bulkStepKernel<kStep, CudaBulkWarp>);
   }
   return nullptr;
 }
 
-template <class Family>
-const void* kernelOf(Family family, const KernelChoice& choice) {
+template <StepFamily kFamily>
+const void* kernelIn(const KernelChoice& choice) {
   const void* kernel = nullptr;
-  withStep(family, choice.step, [&](auto tag) {
+  withStep<kFamily>(choice.step, [&](auto tag) {
     constexpr Step kStep = decltype(tag)::value;
     kernel = choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep>(choice.far);
   });

@@ -6,7 +6,7 @@
 // being overwritten meanwhile may be half old and half new. It shows: in order of numbers, begins would not grow.
 #pragma once
 
-#include "device/view/step_names.h"
+#include "device/view/steps.h"
 
 namespace moe {
 
@@ -60,27 +60,24 @@ constexpr int handleOfWhat(std::uint64_t what) {
   return static_cast<int>(what >> 32);
 }
 
-// Steps that belong to a channel. The others tell of a route, and no rank takes part but this one.
-MOE_HOST_DEVICE constexpr bool isRecorded(Step step) {
-  return !neverWaits(step);
-}
-
-MOE_HOST_DEVICE Channel channelOf(Step step, const HandleView& h) {
-  if (step == Step::route) return kRouteChannel;
-  if (isCombine(step)) return h.lowLatency != 0 ? llChannel(kLlCombineChannel, h.llSet) : kHtCombineChannel;
+// Steps that belong to a channel are recorded. The others tell of a route, and no rank takes part but this one.
+MOE_HOST_DEVICE Channel channelOf(const StepRow& row, const HandleView& h) {
+  if (row.kind == StepKind::route) return kRouteChannel;
+  if (row.combines()) return h.lowLatency != 0 ? llChannel(kLlCombineChannel, h.llSet) : kHtCombineChannel;
   return h.lowLatency != 0 ? llChannel(kLlDispatchChannel, h.llSet) : kHtDispatchChannel;
 }
 
 // To be asked when a step begins, before any of its warps has ended the epoch.
-MOE_HOST_DEVICE std::uint64_t epochOf(Step step, const StepParams& p) {
-  if (step == Step::route || (p.phases & kSendPhase) != 0) return p.comm.state->epoch[channelOf(step, p.handle)] + 1;
-  return isCombine(step) ? p.handle.state->combineEpoch : p.handle.state->dispatchEpoch;
+MOE_HOST_DEVICE std::uint64_t epochOf(const StepRow& row, const StepParams& p) {
+  const bool sends = row.kind == StepKind::route || (p.phases & kSendPhase) != 0;
+  if (sends) return p.comm.state->epoch[channelOf(row, p.handle)] + 1;
+  return row.combines() ? p.handle.state->combineEpoch : p.handle.state->dispatchEpoch;
 }
 
-MOE_HOST_DEVICE std::uint64_t sizeOf(Step step, const StepParams& p) {
-  if (step == Step::route) return static_cast<std::uint32_t>(p.route.tokens);
-  const int tokens = isCombine(step) ? p.combine.tokens : p.dispatch.tokens;
-  const std::uint32_t rowBytes = isCombine(step) ? p.combine.rowBytes : p.dispatch.rowBytes;
+MOE_HOST_DEVICE std::uint64_t sizeOf(const StepRow& row, const StepParams& p) {
+  if (row.kind == StepKind::route) return static_cast<std::uint32_t>(p.route.tokens);
+  const int tokens = row.combines() ? p.combine.tokens : p.dispatch.tokens;
+  const std::uint32_t rowBytes = row.combines() ? p.combine.rowBytes : p.dispatch.rowBytes;
   return std::uint64_t{rowBytes} << 32 | static_cast<std::uint32_t>(tokens);
 }
 

@@ -1,23 +1,16 @@
 // What the GPU's kernels are compiled for: warps per block, and copies in flight. Registers and shared memory set the
-// limits; the numbers were measured (docs/internals/notebook.md). backend/cuda_plan.h says how many blocks a step gets.
+// limits; the numbers were measured (docs/internals/notebook.md), and so were the warps of plain kernels, which stand
+// in view/steps.h. backend/cuda_plan.h says how many blocks a step gets.
 #pragma once
 
-#include "device/view/step_names.h"
+#include "device/view/steps.h"
 
 namespace moe {
 
-// Warps per block, at most: the more, the fewer registers, and so loads in flight, each has. `puts`: of the kernel for
-// several domains, where `combine` is of LL alone, whose blocks are small.
-MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step, bool puts = false) {
-  if (step == Step::combine) return puts ? 16 : 24;
-  if (step == Step::llRouteDispatch) return 12;  // more would have 128 registers each, and spill some
-  const bool waves = step == Step::htDispatchWaves || step == Step::htCastWaves;
-  return waves || step == Step::htDispatchRails || step == Step::htCastRails ? 8 : 16;
-}
 // Of bulk kernels: warps per block, and beside them those of a divided step that describe rows.
 inline constexpr int kBulkWarpsMax = 8;
-MOE_HOST_DEVICE constexpr int describingWarps(Step step) {
-  return isDivided(step) ? 4 : 0;
+constexpr int describingWarps(Step step) {
+  return rowOf(step).isDivided() ? 4 : 0;
 }
 inline constexpr int kBulkStages = 3;  // bulk copies that a warp keeps in flight
 // Of steps that also bring scales and words, lane by lane, the share of a multiprocessor's memory that stages may take,

@@ -13,18 +13,18 @@ class HostRecord {
  public:
   HostRecord(Step step, const StepParams& p) {
     StepRecorder* ring = p.comm.recorder;
-    if (ring == nullptr || !isRecorded(step)) return;
+    if (ring == nullptr || !rowOf(step).waits()) return;
     ring_ = ring;
     const std::uint64_t number = ring->steps + 1;
     record_ = ring->of(number);
     store(record_->number, number);
-    store(record_->epoch, epochOf(step, p));
+    store(record_->epoch, epochOf(rowOf(step), p));
     store(record_->begin, stepTime(*ring));
     store(record_->end, 0);
     store(record_->firstWaitEnd, 0);
     store(record_->worst, 0);
     store(record_->what, whatWord(step, p.phases, p.handle.number));
-    store(record_->size, sizeOf(step, p));
+    store(record_->size, sizeOf(rowOf(step), p));
     store(ring->steps, number);
   }
 

@@ -4,7 +4,7 @@
 
 #include "device/protocol/core/session.h"
 #include "device/rows/row_header.h"
-#include "device/view/step_names.h"
+#include "device/view/steps.h"
 
 namespace moe {
 

@@ -1,0 +1,152 @@
+// The steps that a backend can launch, and all that is known of a step without its code: one row of a table for each.
+// Which step an operation takes. Who adds a step adds its name, its row, and its code (device/kernels).
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
+
+#include "device/view/views.h"
+
+namespace moe {
+
+enum class Step {
+  route,
+  htDispatch,
+  htDispatchWaves,
+  htDispatchRails,
+  htCast,
+  htCastWaves,
+  htCastRails,
+  llDispatch,
+  llRouteDispatch,
+  llCombine,
+  combine,
+  combineWaves,
+  combineRails,
+  llCombineCoded,
+  combineCoded,
+  combineWavesCoded,
+  combineRailsCoded,
+  describe,
+  tally
+};
+
+// `report`: tells of a route or operation that is over. It reaches no other rank and waits for none.
+enum class StepKind { route, dispatch, combine, report };
+// How rows are handed over: all at once, in waves, or in waves over rails.
+enum class Spread { once, waves, rails };
+// What its code is for, beside others: rows in slots, and rows that are coded on their way. `cast`: dispatches of rows
+// that are cast or have payloads; `wire`: combines whose rows travel in a wire format. They are steps of their own, so
+// that others carry nothing of it.
+enum class StepFamily { route, htDispatch, cast, ll, combine, codedCombine };
+// The kernels of a step on a GPU: for one domain and for several, and those with bulk copies.
+enum StepKernels : int { kNear = 1, kFar = 2, kBulk = 4, kFarBulk = 8 };
+
+struct StepRow {
+  Step step;
+  const char* name;
+  StepKind kind;
+  StepFamily family;
+  Spread spread;
+  bool lands;    // a combine whose rows land at their owners
+  int kernels;   // StepKernels
+  int warps;     // of a block of its plain kernels, at most: the more, the fewer registers each has
+  int farWarps;  // of that for several domains
+
+  MOE_HOST_DEVICE constexpr bool has(StepKernels kernel) const { return (kernels & kernel) != 0; }
+  MOE_HOST_DEVICE constexpr bool combines() const { return kind == StepKind::combine; }
+  MOE_HOST_DEVICE constexpr bool coded() const {
+    return family == StepFamily::cast || family == StepFamily::codedCombine;
+  }
+  MOE_HOST_DEVICE constexpr bool waits() const { return kind != StepKind::report; }
+  // Steps that compute rather than move rows: on a GPU each of their warps is a whole block.
+  MOE_HOST_DEVICE constexpr bool takesBlocks() const { return kind == StepKind::route || kind == StepKind::report; }
+  // Whether some warps may move rows, and others describe them.
+  MOE_HOST_DEVICE constexpr bool isDivided() const { return step == Step::htDispatch; }
+};
+
+// clang-format off
+inline constexpr StepRow kSteps[] = {
+    // step                  name                 kind                family                    spread         lands  kernels                warps
+    {Step::route,            "route",             StepKind::route,    StepFamily::route,        Spread::once,  false, kNear | kFar,          16, 16},
+    {Step::htDispatch,       "htDispatch",        StepKind::dispatch, StepFamily::htDispatch,   Spread::once,  false, kNear | kBulk,         16, 0},
+    {Step::htDispatchWaves,  "htDispatchWaves",   StepKind::dispatch, StepFamily::htDispatch,   Spread::waves, false, kNear | kBulk,         8,  0},
+    {Step::htDispatchRails,  "htDispatchRails",   StepKind::dispatch, StepFamily::htDispatch,   Spread::rails, false, kFar | kFarBulk,       8,  8},
+    {Step::htCast,           "htCast",            StepKind::dispatch, StepFamily::cast,         Spread::once,  false, kNear,                 16, 0},
+    {Step::htCastWaves,      "htCastWaves",       StepKind::dispatch, StepFamily::cast,         Spread::waves, false, kNear | kBulk,         8,  0},
+    {Step::htCastRails,      "htCastRails",       StepKind::dispatch, StepFamily::cast,         Spread::rails, false, kFar,                  8,  8},
+    {Step::llDispatch,       "llDispatch",        StepKind::dispatch, StepFamily::ll,           Spread::once,  false, kNear | kFar,          16, 16},
+    {Step::llRouteDispatch,  "llRouteDispatch",   StepKind::dispatch, StepFamily::ll,           Spread::once,  false, kNear | kFar,          12, 12},
+    {Step::llCombine,        "llCombine",         StepKind::combine,  StepFamily::ll,           Spread::once,  true,  kNear | kFar,          16, 16},
+    {Step::combine,          "combine",           StepKind::combine,  StepFamily::combine,      Spread::once,  false, kNear | kFar | kBulk,  24, 16},
+    {Step::combineWaves,     "combineWaves",      StepKind::combine,  StepFamily::combine,      Spread::waves, false, kNear | kBulk,         16, 0},
+    {Step::combineRails,     "combineRails",      StepKind::combine,  StepFamily::combine,      Spread::rails, false, kFar,                  16, 16},
+    {Step::llCombineCoded,   "llCombineCoded",    StepKind::combine,  StepFamily::codedCombine, Spread::once,  true,  kNear | kFar,          16, 16},
+    {Step::combineCoded,     "combineCoded",      StepKind::combine,  StepFamily::codedCombine, Spread::once,  false, kNear | kFar,          16, 16},
+    {Step::combineWavesCoded, "combineWavesCoded", StepKind::combine, StepFamily::codedCombine, Spread::waves, false, kNear,                 16, 0},
+    {Step::combineRailsCoded, "combineRailsCoded", StepKind::combine, StepFamily::codedCombine, Spread::rails, false, kFar,                  16, 16},
+    {Step::describe,         "describe",          StepKind::report,   StepFamily::route,        Spread::once,  false, kNear,                 16, 0},
+    {Step::tally,            "tally",             StepKind::report,   StepFamily::route,        Spread::once,  false, kNear,                 16, 0},
+};
+// clang-format on
+
+// In code of the device, for constants alone: it cannot see the table.
+constexpr const StepRow& rowOf(Step step) {
+  return kSteps[static_cast<std::size_t>(step)];
+}
+
+// Operations of which there is local work to do, or that go over rails: the same on all ranks. Others are one wave. How
+// many is a compile-time constant of a step, so that one wave costs nothing.
+MOE_HOST_DEVICE bool goesInWaves(const HandleView& h) {
+  return h.lowLatency == 0 && (expertRows(h) || h.domains > 1);
+}
+
+// Combines of rows that are made here, and so may land at their owners. The same on all ranks.
+MOE_HOST_DEVICE bool combineLands(const HandleView& h) {
+  return h.lowLatency != 0 && h.layout != Layout::rankMajor;
+}
+
+inline Spread spreadOf(const HandleView& h) {
+  return h.hasRails() ? Spread::rails : goesInWaves(h) ? Spread::waves : Spread::once;
+}
+
+// `casts`: rows are cast on their way, or have payloads.
+inline Step dispatchStep(const HandleView& h, bool casts) {
+  if (h.lowLatency != 0) return Step::llDispatch;
+  const StepFamily family = casts ? StepFamily::cast : StepFamily::htDispatch;
+  const auto fits = [&](const StepRow& row) { return row.family == family && row.spread == spreadOf(h); };
+  return std::find_if(std::begin(kSteps), std::end(kSteps), fits)->step;
+}
+// `landing`: whether rows land where they can. All ranks of a communicator have the same. `coded`: rows travel in a
+// wire format.
+inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
+  const bool lands = landing && combineLands(h);
+  const Spread spread = lands ? Spread::once : spreadOf(h);
+  const auto fits = [&](const StepRow& row) {
+    return row.combines() && row.coded() == coded && row.lands == lands && row.spread == spread;
+  };
+  return std::find_if(std::begin(kSteps), std::end(kSteps), fits)->step;
+}
+
+// Each step has its row in its place, and each operation has a step.
+constexpr bool tableIsWhole() {
+  for (std::size_t i = 0; i < std::size(kSteps); ++i) {
+    if (kSteps[i].step != static_cast<Step>(i)) return false;
+  }
+  for (const bool coded : {false, true}) {
+    for (const Spread spread : {Spread::once, Spread::waves, Spread::rails}) {
+      int dispatches = 0, combines = 0;
+      for (const StepRow& row : kSteps) {
+        if (row.spread != spread || row.coded() != coded || row.lands || row.family == StepFamily::ll) continue;
+        dispatches += row.kind == StepKind::dispatch ? 1 : 0;
+        combines += row.combines() ? 1 : 0;
+      }
+      if (dispatches != 1 || combines != 1) return false;
+    }
+  }
+  return true;
+}
+static_assert(tableIsWhole());
+
+}  // namespace moe
