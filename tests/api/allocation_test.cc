@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "support/moe_step.h"
+#include "support/api/moe_step.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Two HT combines that are outstanding together, as two micro-batches of a prefill have them.
-#include "support/moe_step.h"
-#include "support/refusal_calls.h"
+#include "support/api/moe_step.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

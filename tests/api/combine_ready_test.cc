@@ -6,8 +6,8 @@
 #include <numeric>
 #include <thread>
 
-#include "support/refusal_calls.h"
-#include "support/rng.h"
+#include "support/api/refusal_calls.h"
+#include "support/base/rng.h"
 
 namespace moe::test {
 namespace {

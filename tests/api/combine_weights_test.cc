@@ -1,6 +1,6 @@
 // Weights that a combine brings, instead of those of the route (moeHandleConfig_t.combineWeights).
-#include "support/moe_step.h"
-#include "support/refusal_calls.h"
+#include "support/api/moe_step.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

@@ -1,7 +1,7 @@
 // Combines whose rows travel in a wire format: whole steps against the reference, on both backends, and what is
 // refused.
-#include "support/moe_step.h"
-#include "support/refusal_calls.h"
+#include "support/api/moe_step.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

@@ -1,7 +1,7 @@
 // Scales in blocks of 128 rows, through moecomm.hpp: how large the arrays must be, and what comes.
 #include <cstdint>
 
-#include "support/cpp_world.h"
+#include "support/api/cpp_world.h"
 
 namespace moe::test {
 namespace {

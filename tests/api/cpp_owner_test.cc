@@ -2,7 +2,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "support/cpp_world.h"
+#include "support/api/cpp_world.h"
 
 namespace moe::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <set>
 
-#include "support/cpp_world.h"
+#include "support/api/cpp_world.h"
 
 namespace moe::test {
 

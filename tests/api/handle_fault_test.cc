@@ -2,7 +2,7 @@
 // and the next step is right.
 #include <cstdlib>
 
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <thread>
 
-#include "support/moe_step.h"
-#include "support/variable.h"
+#include "support/api/moe_step.h"
+#include "support/base/variable.h"
 
 namespace moe::test {
 namespace {

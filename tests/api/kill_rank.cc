@@ -17,7 +17,7 @@
 #include <CLI/CLI.hpp>
 
 #include "api/rank_loop.h"
-#include "support/moe_step.h"
+#include "support/api/moe_step.h"
 
 namespace moe::test {
 namespace {

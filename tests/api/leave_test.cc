@@ -6,7 +6,7 @@
 #include <latch>
 #include <thread>
 
-#include "support/api_world.h"
+#include "support/api/api_world.h"
 
 namespace moe::test {
 namespace {

@@ -1,8 +1,8 @@
 // LL handles on one to four sets of slots (moeConfig_t.llSets).
 #include <memory>
 
-#include "support/moe_step.h"
-#include "support/refusal_calls.h"
+#include "support/api/moe_step.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

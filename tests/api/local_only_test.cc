@@ -5,7 +5,7 @@
 #include <set>
 
 #include "device/view/shape.h"
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

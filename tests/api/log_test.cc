@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <regex>
 
-#include "support/log_lines.h"
-#include "support/moe_step.h"
-#include "support/variable.h"
+#include "support/api/moe_step.h"
+#include "support/base/log_lines.h"
+#include "support/base/variable.h"
 
 namespace moe::test {
 namespace {

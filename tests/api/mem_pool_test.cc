@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <limits>
 
-#include "support/moe_step.h"
+#include "support/api/moe_step.h"
 
 namespace moe::test {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "support/index.h"
-#include "support/refusal_calls.h"
-#include "support/sanitizers.h"
+#include "support/api/refusal_calls.h"
+#include "support/base/index.h"
+#include "support/base/sanitizers.h"
 
 namespace moe::test {
 namespace {

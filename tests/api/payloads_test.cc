@@ -1,5 +1,5 @@
 // Several payloads beside a row, as words from anywhere to anywhere.
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

@@ -1,8 +1,8 @@
 // Placements of experts: logical ids in routes, and which copy each takes. The rule of the tests is in
-// support/placed_experts.cc.
+// support/reference/placed_experts.cc.
 #include <numeric>
 
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

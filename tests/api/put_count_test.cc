@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "support/moe_step.h"
+#include "support/api/moe_step.h"
 
 namespace moe::test {
 namespace {

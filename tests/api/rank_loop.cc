@@ -5,7 +5,7 @@
 #include <chrono>
 #include <set>
 
-#include "support/reference.h"
+#include "support/reference/reference.h"
 
 namespace moe::test {
 namespace {

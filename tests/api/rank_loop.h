@@ -6,8 +6,8 @@
 #include <limits>
 #include <string>
 
-#include "support/api_world.h"
-#include "support/held.h"
+#include "support/api/api_world.h"
+#include "support/base/held.h"
 
 namespace moe::test {
 

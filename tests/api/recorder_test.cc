@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "support/refusal_calls.h"
-#include "support/temporary_folder.h"
-#include "support/variable.h"
+#include "support/api/refusal_calls.h"
+#include "support/base/temporary_folder.h"
+#include "support/base/variable.h"
 
 namespace moe::test {
 namespace {

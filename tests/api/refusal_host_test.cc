@@ -1,5 +1,5 @@
 // Wrong arguments that the host can see: a sentence names the argument, and the next correct call works.
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

@@ -1,6 +1,6 @@
 // Arguments that only a step can see. Some of the wrong ones end the communicator: all ranks get a sentence that names
 // the argument, the rank and the values. Others end nothing: handle_fault_test.cc.
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

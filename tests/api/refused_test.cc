@@ -2,7 +2,7 @@
 // (moeRefused), so that nobody waits for it. docs/decisions/0095.
 #include <cstdlib>
 
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

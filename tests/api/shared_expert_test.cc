@@ -1,7 +1,7 @@
 // A shared expert by a localOnly handle in front: decision 0090.
 #include <cstring>
 
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

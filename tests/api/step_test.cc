@@ -1,7 +1,7 @@
 // Whole steps through the C API: route, dispatch, experts, combine, verified on every rank, on both backends.
-#include "support/moe_step.h"
-#include "support/refusal_calls.h"
-#include "support/sanitizers.h"
+#include "support/api/moe_step.h"
+#include "support/api/refusal_calls.h"
+#include "support/base/sanitizers.h"
 
 namespace moe::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "support/moe_step.h"
+#include "support/api/moe_step.h"
 
 namespace moe::test {
 namespace {

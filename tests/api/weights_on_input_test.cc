@@ -1,5 +1,5 @@
 // Rows that are multiplied by their tokens' weights before they are cast (moeWeightsOnInput).
-#include "support/refusal_calls.h"
+#include "support/api/refusal_calls.h"
 
 namespace moe::test {
 namespace {

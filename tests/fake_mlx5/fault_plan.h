@@ -18,7 +18,7 @@
 #include <string>
 
 #include "device/queue/mlx5/syndrome.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
 
 namespace moe::test {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "device/policy/host/queue_memory.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
 
 namespace moe::test {
 

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "gpu/cast_probe.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
 
 namespace moe::test {
 namespace {

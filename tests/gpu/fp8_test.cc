@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "gpu/fp8_probe.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
 
 namespace moe::test {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "fake_mlx5/endpoint.h"
 #include "gpu/mlx5_probe.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
 
 namespace moe::test {
 namespace {

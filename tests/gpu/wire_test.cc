@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "gpu/wire_probe.h"
-#include "support/library_wire.h"
-#include "support/reference.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
+#include "support/cases/library_wire.h"
+#include "support/reference/reference.h"
 
 namespace moe::test {
 namespace {

@@ -1,7 +1,7 @@
 #include "protocol/fixed_shape.h"
 
-#include "support/draw_parts.h"
-#include "support/routing_input.h"
+#include "support/programs/draw_parts.h"
+#include "support/reference/routing_input.h"
 
 namespace moe::test {
 namespace {

@@ -2,7 +2,7 @@
 // acknowledged more than once.
 #pragma once
 
-#include "support/scenario.h"
+#include "support/programs/scenario.h"
 
 namespace moe::test {
 

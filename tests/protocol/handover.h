@@ -6,8 +6,8 @@
 #include <atomic>
 
 #include "protocol/lists.h"
-#include "support/payload.h"
-#include "support/thread_runner.h"
+#include "support/programs/thread_runner.h"
+#include "support/reference/payload.h"
 
 namespace moe::test {
 

@@ -4,7 +4,7 @@
 
 #include "device/kernels/host_steps.h"
 #include "protocol/fixed_shape.h"
-#include "support/thread_runner.h"
+#include "support/programs/thread_runner.h"
 
 namespace moe::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "support/thread_runner.h"
+#include "support/programs/thread_runner.h"
 
 namespace moe::test {
 

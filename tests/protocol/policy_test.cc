@@ -8,8 +8,8 @@
 #include "protocol/handover.h"
 #include "protocol/lists.h"
 #include "protocol/one_warp.h"
-#include "support/payload.h"
-#include "support/thread_runner.h"
+#include "support/programs/thread_runner.h"
+#include "support/reference/payload.h"
 
 namespace moe::test {
 namespace {

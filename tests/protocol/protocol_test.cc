@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "protocol/fixed_shape.h"
-#include "support/sanitizers.h"
-#include "support/thread_runner.h"
+#include "support/base/sanitizers.h"
+#include "support/programs/thread_runner.h"
 
 namespace moe::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "protocol/lists.h"
-#include "support/thread_runner.h"
+#include "support/programs/thread_runner.h"
 
 namespace moe::test {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "protocol/lists.h"
 #include "protocol/one_warp.h"
-#include "support/guarded_bytes.h"
+#include "support/base/guarded_bytes.h"
 
 namespace moe::test {
 namespace {

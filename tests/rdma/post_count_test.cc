@@ -11,7 +11,7 @@
 #include "device/kernels/run_step.h"
 #include "device/policy/host/warp.h"
 #include "rdma/rdma_world.h"
-#include "support/moe_step.h"
+#include "support/api/moe_step.h"
 #include "unit/forwarding_backend.h"
 
 namespace moe::test {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "rdma/process_world.h"
-#include "support/sanitizers.h"
+#include "support/base/sanitizers.h"
 
 namespace moe::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "rdma/process_scenarios.h"
-#include "support/held.h"
+#include "support/base/held.h"
 
 namespace moe::test {
 namespace {

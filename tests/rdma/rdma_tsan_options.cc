@@ -4,7 +4,8 @@ extern "C" {
 const char* __tsan_default_options();       // NOLINT(bugprone-reserved-identifier): the sanitizer's name
 const char* __tsan_default_suppressions();  // NOLINT(bugprone-reserved-identifier): the sanitizer's name
 
-// The adapter reads and writes as hardware does. The option about sends is explained in tests/support/tsan_options.cc.
+// The adapter reads and writes as hardware does. The option about sends is explained in
+// tests/support/base/tsan_options.cc.
 [[gnu::visibility("default")]] const char* __tsan_default_options() {
   return "intercept_send=0:ignore_noninstrumented_modules=1";
 }

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "protocol/fixed_shape.h"
-#include "support/simulator.h"
-#include "support/tally_operation.h"
+#include "support/programs/tally_operation.h"
+#include "support/simulator/simulator.h"
 
 namespace moe::sim {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "protocol/fixed_shape.h"
 #include "protocol/handover.h"
-#include "support/thread_runner.h"
+#include "support/programs/thread_runner.h"
 
 int main() {
   using namespace moe::test;

@@ -25,13 +25,15 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from changed_files import changed_files, git  # noqa: E402
 
 CHANGED, DRAWN = 60, 30  # the most mutants of changed files in a draw, and those of others
-COMMON = ["support/cast_case.cc", "support/cast_reference.cc", "support/combine_operation.cc",
-          "support/describe_operation.cc", "support/dispatch_operation.cc", "support/fp8_reference.cc", "support/judge.cc", "support/operations.cc", "support/payload_case.cc",
-          "support/placed_experts.cc", "support/program.cc", "support/protocol_world.cc", "support/ready_combine.cc",
-          "support/reference.cc", "support/reference_describe.cc",
-          "support/routing_input.cc", "support/scenario.cc", "support/spoil_call.cc",
-          "support/tally_operation.cc", "support/wire_reference.cc", "support/words_output.cc",
-          "support/world_shapes.cc"]
+COMMON = ["support/cases/cast_case.cc", "support/cases/payload_case.cc", "support/programs/combine_operation.cc",
+          "support/programs/describe_operation.cc", "support/programs/dispatch_operation.cc",
+          "support/programs/judge.cc", "support/programs/operations.cc", "support/programs/program.cc",
+          "support/programs/protocol_world.cc", "support/programs/ready_combine.cc", "support/programs/scenario.cc",
+          "support/programs/spoil_call.cc", "support/programs/tally_operation.cc", "support/programs/world_shapes.cc",
+          "support/reference/cast_reference.cc", "support/reference/fp8_reference.cc",
+          "support/reference/placed_experts.cc", "support/reference/reference.cc",
+          "support/reference/reference_describe.cc", "support/reference/routing_input.cc",
+          "support/reference/wire_reference.cc", "support/reference/words_output.cc"]
 FLAGS = ["-std=c++20", "-Og", "-ffp-contract=off", "-w"]  # compiling takes most of the time
 TSAN = ["-fsanitize=thread", "-g1"]
 JOB_SECONDS = 90
@@ -42,9 +44,9 @@ THREADS = {"host-tsan": "HostTeam", "lanes-tsan": "LaneTeam<4>"}
 QUEUES = {"queues": [], "queues-tsan": TSAN}
 QUEUE_SOURCES = [f"fake_mlx5/{name}.cc" for name in (
     "adapter_test", "put_queue_test", "queue_test", "soft_adapter", "wqe_reader")]
-SIM_SOURCES = ["support/simulator.cc"]  # and support/sim_steps_*.cc
-SIM_JUDGES = COMMON + ["support/fiber.cc", "support/simulator_puts.cc", "support/simulator_stores.cc", "sim/worlds.cc",
-                       "sim/moecomm_sim.cc"]
+SIM_SOURCES = ["support/simulator/simulator.cc"]  # and support/simulator/sim_steps_*.cc
+SIM_JUDGES = COMMON + ["support/simulator/fiber.cc", "support/simulator/simulator_puts.cc",
+                       "support/simulator/simulator_stores.cc", "sim/worlds.cc", "sim/moecomm_sim.cc"]
 SIM_ARGUMENTS = {
     "sim-ht": ["--protocol", "ht"],
     "sim-ll": ["--protocol", "ll"],
@@ -81,7 +83,8 @@ class Builder:
         if job in THREADS:
             changing = [("sim/mutant_threads.cc", TSAN + [f"-DMOE_TEAM={THREADS[job]}"])]
             return changing, [(source, TSAN) for source in COMMON + ["protocol/fixed_shape.cc"]]
-        steps = sorted(f"support/{path.name}" for path in (self.tree / "tests/support").glob("sim_steps_*.cc"))
+        folder = self.tree / "tests/support/simulator"
+        steps = sorted(f"support/simulator/{path.name}" for path in folder.glob("sim_steps_*.cc"))
         return [(source, []) for source in SIM_SOURCES + steps], [(source, []) for source in SIM_JUDGES]
 
     def object_of(self, part) -> pathlib.Path:

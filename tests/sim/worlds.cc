@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "support/simulator.h"
+#include "support/simulator/simulator.h"
 
 namespace moe::sim {
 namespace {

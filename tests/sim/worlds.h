@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "support/scenario.h"
+#include "support/programs/scenario.h"
 
 namespace moe::sim {
 

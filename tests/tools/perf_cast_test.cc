@@ -8,7 +8,7 @@
 
 #include "moecomm.h"
 #include "perf/payload/work.h"
-#include "support/cast_reference.h"
+#include "support/reference/cast_reference.h"
 
 namespace moe::test {
 namespace {

@@ -12,7 +12,7 @@
 #include "moecomm.h"
 #include "perf/moe_perf/plan.h"
 #include "perf/moe_perf/report.h"
-#include "support/wire_reference.h"
+#include "support/reference/wire_reference.h"
 
 namespace moe::test {
 namespace {

@@ -104,7 +104,7 @@ class Inputs(unittest.TestCase):
     def test_kernels_and_mutants_include_nothing_else(self):
         closure = lint.Closure([ROOT / "src", ROOT / "include", ROOT / "tests"])
         for step, sources in (("codegen", (ROOT / "src").rglob("*.cu")),
-                              ("mutants", [*(ROOT / "tests/support").glob("sim*.cc"),
+                              ("mutants", [*(ROOT / "tests/support/simulator").glob("sim*.cc"),
                                            *(ROOT / "tests/sim").glob("*.cc")])):
             inputs = set(step_inputs.files_of(step))
             for source in sources:

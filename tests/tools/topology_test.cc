@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "support/fake_root.h"
+#include "support/base/fake_root.h"
 #include "tools/moe_info_report.h"
 
 namespace moe::test {

@@ -13,7 +13,7 @@
 
 #include "device/policy/host/queue_memory.h"
 #include "device/queue/put_helper.h"
-#include "support/log_lines.h"
+#include "support/base/log_lines.h"
 #include "transport/tcp/tcp_transport.h"
 #include "unit/bootstrap_world.h"
 

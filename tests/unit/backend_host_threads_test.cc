@@ -11,7 +11,7 @@
 
 #include "backend/backend.h"
 #include "backend/host_threads.h"
-#include "support/sanitizers.h"
+#include "support/base/sanitizers.h"
 #include "transport/window.h"
 
 namespace moe::test {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "bootstrap/group/late_waits.h"
-#include "support/sanitizers.h"
+#include "support/base/sanitizers.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

@@ -1,7 +1,7 @@
 // 512 ranks as threads of one process. Prints the times that it measured.
 #include <cstdio>
 
-#include "support/sanitizers.h"
+#include "support/base/sanitizers.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

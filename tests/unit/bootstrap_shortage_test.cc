@@ -6,7 +6,7 @@
 #include "bootstrap/group/host_identity.h"
 #include "bootstrap/group/rendezvous_server.h"
 #include "bootstrap/net/dialer.h"
-#include "support/process_limit.h"
+#include "support/base/process_limit.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

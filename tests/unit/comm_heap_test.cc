@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "comm/communicator/heap.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
 
 namespace moe::test {
 namespace {

@@ -10,8 +10,8 @@
 #include "comm/recorder/clock_offset.h"
 #include "comm/recorder/flight_recorder.h"
 #include "comm/recorder/recorder_text.h"
-#include "support/process_limit.h"
-#include "support/temporary_folder.h"
+#include "support/base/process_limit.h"
+#include "support/base/temporary_folder.h"
 
 namespace moe::test {
 namespace {

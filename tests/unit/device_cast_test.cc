@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "moecomm.h"
-#include "support/cast_reference.h"
-#include "support/library_cast.h"
-#include "support/reference.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
+#include "support/cases/library_cast.h"
+#include "support/reference/cast_reference.h"
+#include "support/reference/reference.h"
 
 namespace moe::test {
 namespace {

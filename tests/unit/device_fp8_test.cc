@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/rows/fp8.h"
-#include "support/fp8_reference.h"
+#include "support/reference/fp8_reference.h"
 
 namespace moe::test {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "device/rows/logfmt.h"
 #include "moecomm.h"
-#include "support/library_wire.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
+#include "support/cases/library_wire.h"
 
 namespace moe::test {
 namespace {

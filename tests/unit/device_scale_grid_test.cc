@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "device/view/scale_grid.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
 
 namespace moe::test {
 namespace {

@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "moecomm.h"
-#include "support/library_wire.h"
-#include "support/rng.h"
-#include "support/wire_reference.h"
+#include "support/base/rng.h"
+#include "support/cases/library_wire.h"
+#include "support/reference/wire_reference.h"
 
 namespace moe::test {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "device/rows/fp8.h"
 #include "moecomm.h"
-#include "support/library_cast.h"
-#include "support/library_wire.h"
-#include "support/reference.h"
-#include "support/rng.h"
+#include "support/base/rng.h"
+#include "support/cases/library_cast.h"
+#include "support/cases/library_wire.h"
+#include "support/reference/reference.h"
 
 namespace moe::test {
 namespace {

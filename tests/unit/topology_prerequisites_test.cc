@@ -1,7 +1,7 @@
 // What moe_info says about each prerequisite, on made-up machines.
 #include <gtest/gtest.h>
 
-#include "support/fake_root.h"
+#include "support/base/fake_root.h"
 #include "topology/prerequisites.h"
 
 namespace moe::test {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "support/fake_root.h"
+#include "support/base/fake_root.h"
 #include "topology/rdma.h"
 
 namespace moe::test {

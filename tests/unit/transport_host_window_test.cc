@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "support/process_limit.h"
+#include "support/base/process_limit.h"
 #include "transport/window.h"
 #include "unit/bootstrap_world.h"
 

@@ -5,7 +5,7 @@
 #include <sched.h>
 
 #include "base/error.h"
-#include "support/fake_root.h"
+#include "support/base/fake_root.h"
 #include "transport/rdma/connection.h"
 #include "transport/rdma/rail.h"
 #include "transport/verbs/carrier.h"

@@ -1,5 +1,5 @@
-// How a combine learns that the experts have made its rows: src/device/protocol/combine/README.md, "Combine behind blocks
-// of the experts' rows".
+// How a combine learns that the experts have made its rows: src/device/protocol/combine/README.md, "Combine behind
+// blocks of the experts' rows".
 #pragma once
 
 #include "device/lanes.h"

@@ -1,0 +1,62 @@
+// Checks the arrays of moe_step.h that a step of their own fills: those of a dispatch, and what this rank sends.
+#include "support/api/moe_step.h"
+#include "support/base/index.h"
+#include "support/reference/reference_describe.h"
+
+namespace moe::test {
+
+void MoeStep::takeDescribed() {
+  const auto take = [&](std::int64_t bytes) { return context_.arena.take(at(bytes)); };
+  outInfo_ = static_cast<std::int32_t*>(take(rowsMax_ * 12));
+  outExperts_ = static_cast<std::int32_t*>(take(rowsMax_ * 4));
+  outRange_ = static_cast<std::int64_t*>(take(std::int64_t{case_.experts} * context_.nranks * 8));
+  sent_ = static_cast<std::uint8_t*>(take(std::int64_t{case_.tokensMax} * context_.nranks));
+}
+
+void MoeStep::askFor(moeDispatchArgs_t& args) const {
+  args.outSourceInfo = outInfo_;
+  if (!hasRowPerExpert(static_cast<Layout>(case_.layout))) return;
+  args.outLayoutRange = outRange_;
+  args.outRowExperts = outExperts_;
+}
+
+void MoeStep::checkDescribed() {
+  const int rank = context_.rank;
+  const bool perExpert = hasRowPerExpert(static_cast<Layout>(case_.layout));
+  const auto infos = context_.arena.get(outInfo_, at(rowsMax_ * 3));
+  const auto experts = context_.arena.get(outExperts_, at(rowsMax_));
+  const int base = case_.idKind == moeIdsGlobal ? firstGlobal() : 0;
+  const auto infoOf = [&](std::int64_t row) {
+    return std::vector<std::int32_t>(infos.begin() + 3 * row, infos.begin() + 3 * row + 3);
+  };
+  for (const DescribedRow& row : describedRows(*reference_, rank)) {
+    EXPECT_EQ(infoOf(row.row), (std::vector<std::int32_t>{row.source, row.token, row.k})) << case_.name();
+    EXPECT_EQ(perExpert ? experts[at(row.row)] : base - 1, base + row.localExpert) << case_.name();
+  }
+  for (const std::int64_t row : emptyRows()) {
+    if ((case_.padding & moePadIndices) == 0) break;
+    EXPECT_EQ(infoOf(row), std::vector<std::int32_t>(3, -1)) << case_.name();
+    EXPECT_EQ(perExpert ? experts[at(row)] : case_.invalidId, case_.invalidId) << case_.name();
+  }
+  if (!perExpert) return;
+  const auto ranges = layoutRanges(*reference_, rank);
+  EXPECT_EQ(context_.arena.get(outRange_, ranges.size()), ranges) << case_.name();
+}
+
+void MoeStep::checkSent() {
+  const int domains = reference_->config.domainOf(context_.nranks - 1) + 1;
+  const ReferenceSent expected = referenceSent(*reference_, context_.rank);
+  const auto take = [&](int count) { return static_cast<std::int32_t*>(context_.arena.take(at(count) * 4)); };
+  moeSent_t sent = MOE_SENT_INITIALIZER;
+  sent.tokensPerRank = take(context_.nranks);
+  sent.tokensPerDomain = take(domains);
+  sent.tokensPerExpert = take(case_.experts);
+  sent.tokenToRank = sent_;
+  MOE_ASSERT_OK(moeHandleGetSent(handle_, &sent, context_.stream()), context_);
+  EXPECT_EQ(context_.arena.get(sent.tokensPerRank, expected.perRank.size()), expected.perRank) << case_.name();
+  EXPECT_EQ(context_.arena.get(sent.tokensPerDomain, expected.perDomain.size()), expected.perDomain) << case_.name();
+  EXPECT_EQ(context_.arena.get(sent.tokensPerExpert, expected.perExpert.size()), expected.perExpert) << case_.name();
+  EXPECT_EQ(context_.arena.get(sent.tokenToRank, expected.toRank.size()), expected.toRank) << case_.name();
+}
+
+}  // namespace moe::test

@@ -1,0 +1,39 @@
+#include "support/programs/program.h"
+
+namespace moe::test {
+
+void Program::addRoute(const std::shared_ptr<Operation>& operation, int warps) {
+  for (int rank = 0; rank < nranks(); ++rank) {
+    Task task{operation->name(), Step::route, warps, 0, {}, [] { return Watch{}; }, {}};
+    task.prepare = [this, operation, rank] {
+      operation->start(rank, report_);
+      return operation->params(rank, 0);
+    };
+    task.finish = [this, operation, rank] { operation->finish(rank, report_); };
+    tasks_[static_cast<std::size_t>(rank)].push_back(std::move(task));
+  }
+}
+
+void Program::addStep(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps) {
+  const char* part = phases == kSendPhase ? " send" : phases == kReceivePhase ? " receive" : "";
+  for (int rank = 0; rank < nranks(); ++rank) {
+    auto& tasks = tasks_[static_cast<std::size_t>(rank)];
+    const bool divided = warps > 1 && (static_cast<int>(tasks.size()) + rank) % 2 != 0;  // differs between ranks
+    Task task{operation->name() + part, step, warps, divided ? (warps + 1) / 2 : 0, {}, {}, [] {}};
+    task.prepare = [this, operation, rank, phases] {
+      if ((phases & kSendPhase) != 0) operation->start(rank, report_);
+      return operation->params(rank, phases);
+    };
+    task.watch = [this, operation, rank, phases] { return operation->watch(rank, phases, report_); };
+    if ((phases & kReceivePhase) != 0) task.finish = [this, operation, rank] { operation->finish(rank, report_); };
+    tasks.push_back(std::move(task));
+  }
+}
+
+std::string Program::describe() const {
+  std::string text;
+  for (const Task& task : tasks_[0]) text += "  " + task.name + " x" + std::to_string(task.warps) + "\n";
+  return text;
+}
+
+}  // namespace moe::test

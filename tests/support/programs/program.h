@@ -1,0 +1,43 @@
+// A program: the list of steps that each rank runs, built from operations in the order in which a caller would make
+// them. Runners (threads, the simulator) execute it. The operations check the results.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/programs/operations.h"
+
+namespace moe::test {
+
+// One step of one rank.
+struct Task {
+  std::string name;
+  Step step;
+  int warps;
+  int movers;                           // for a step that can be divided: see runNamedStep
+  std::function<StepParams()> prepare;  // called when the rank comes to the step
+  std::function<Watch()> watch;         // called after that: what is watched during the step
+  std::function<void()> finish;         // called after the step, if the rank has not failed
+};
+
+class Program {
+ public:
+  explicit Program(int nranks) : tasks_(static_cast<std::size_t>(nranks)), report_(nranks) {}
+
+  int nranks() const { return static_cast<int>(tasks_.size()); }
+  const std::vector<Task>& tasks(int rank) const { return tasks_[static_cast<std::size_t>(rank)]; }
+  Report& report() { return report_; }
+  std::string describe() const;
+
+  // Adds whole operations, or the two phases of a split one.
+  void addRoute(const std::shared_ptr<Operation>& operation, int warps);
+  void addStep(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps);
+
+ private:
+  std::vector<std::vector<Task>> tasks_;
+  Report report_;
+};
+
+}  // namespace moe::test

@@ -1,0 +1,366 @@
+#include "support/programs/scenario.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "moecomm.h"
+#include "support/base/index.h"
+#include "support/base/sanitizers.h"
+#include "support/programs/describe_operation.h"
+#include "support/programs/draw_parts.h"
+#include "support/programs/scenario_builder.h"
+#include "support/programs/spoil_call.h"
+#include "support/reference/routing_input.h"
+
+namespace moe::test {
+namespace {
+
+int llSetOf(const HandleTrack& track) {
+  return track.handle->view(0).llSet;
+}
+
+// If ranks send rows of different sizes, LL detects it when the rows have arrived. Until then they may overlap in the
+// slots, which nobody reads. ThreadSanitizer would report this as a race.
+constexpr bool kLlSizesMayDiffer = !MOE_TEST_TSAN;
+
+}  // namespace
+
+std::string ScenarioBuilder::name(const char* what, const HandleTrack& track) {
+  return fmt::format("#{} {} handle {}{}", ++operations_, what, &track - tracks_.data(),
+                     track.handle->shape().lowLatency ? " LL" : " HT");
+}
+
+// A set of LL slots serves one operation at a time. HT operations keep records of two generations, so the one of epoch
+// e must be complete when epoch e + 2 starts. Of what combines put over the rails there is one generation.
+bool ScenarioBuilder::mayStart(Kind kind, const HandleTrack& track) {
+  const bool lowLatency = track.handle->shape().lowLatency;
+  return std::all_of(tracks_.begin(), tracks_.end(), [&](const HandleTrack& other) {
+    if (!other.outstanding || other.handle->shape().lowLatency != lowLatency) return true;
+    if (lowLatency) return llSetOf(other) != llSetOf(track);
+    const std::uint64_t generations = kind == kCombine && shape_.domains() > 1 ? 1 : kParities;
+    return other.kind != kind || htStarted_[kind] + 1 - other.epoch < generations;
+  });
+}
+
+// From now on another operation uses the slots of this handle's set.
+void ScenarioBuilder::takeSlots(const HandleTrack& track) {
+  for (HandleTrack& other : tracks_) {
+    if (other.handle->shape().lowLatency && llSetOf(other) == llSetOf(track)) other.ownsSlots = false;
+  }
+}
+
+// A staging area that no outstanding operation uses; -1: there is none.
+int ScenarioBuilder::freeStaging() const {
+  for (int area = 0; area < shape_.stagingAreas; ++area) {
+    const auto uses = [&](const HandleTrack& t) { return t.outstanding && t.staging == area; };
+    if (std::none_of(tracks_.begin(), tracks_.end(), uses)) return area;
+  }
+  return -1;
+}
+
+int ScenarioBuilder::freeArea() {
+  for (int area = rng_.below(kOutputAreas);; area = (area + 1) % kOutputAreas) {
+    if (std::none_of(tracks_.begin(), tracks_.end(),
+                     [&](const HandleTrack& t) { return t.outstanding && t.area == area; }))
+      return area;
+  }
+}
+
+// Whether the next operation is to have this trouble, if it can. It is not the world's first ones.
+bool ScenarioBuilder::draws(Trouble trouble) {
+  if (operations_ <= 2) return false;
+  return world_.trouble == trouble ? rng_.coin() : world_.trouble == Trouble::none && rng_.oneIn(limits_.faultsOneIn);
+}
+
+// Gives a rank an entry that cannot be, now and then.
+HandleFault ScenarioBuilder::spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs) {
+  for (const Trouble trouble : {Trouble::badIndex, Trouble::twice}) {
+    if (!draws(trouble) || ((s.merges || s.named > 0) && trouble == Trouble::twice)) continue;  // foreign ones may
+    const int culprit = rng_.below(shape_.nranks);
+    if (!spoilInput(config, trouble == Trouble::twice, inputs, culprit, rng_)) continue;
+    ++world_.faults;
+    return {trouble == Trouble::twice ? Fault::twice : Fault::badIndex, culprit};
+  }
+  return {};
+}
+
+// Another placement before the next route, now and then.
+void ScenarioBuilder::drawPlacement(HandleTrack& track, const RouteConfig& config) {
+  if (const HandleShape& s = track.handle->shape(); s.named > 0) {
+    track.placed = ownExperts(s.map.experts, s.named, placing_.between(0, s.named - s.map.experts));
+    return;
+  }
+  if (!track.places || placing_.oneIn(3)) return;
+  track.placed.reset();
+  if (!placing_.oneIn(4)) track.placed = test::drawPlacement(config, placing_);
+}
+
+// A new route of a handle.
+std::shared_ptr<RouteOperation> ScenarioBuilder::drawRoute(HandleTrack& track) {
+  const HandleShape& s = track.handle->shape();
+  const int bound = bounding_.oneIn(3) ? bounding_.between(1, s.tokensMax) : s.tokensMax;
+  RouteConfig config{s.map.nranks, s.map.experts,     s.topk,        s.layout,    bound,
+                     s.alignment,  shape_.domainSize, !s.lowLatency, s.rowsBudget};
+  drawPlacement(track, config);
+  RouteConfig named = config;
+  if (track.placed) named.experts = track.placed->logicalExperts;
+  const bool weights = rng_.coin();
+  std::vector<RouteInput> inputs = drawRouteInputs(named, weights, rng_);
+  if (s.merges) repeatExperts(named, inputs, rng_);
+  track.fault = spoil(s, named, inputs);
+  std::vector<RouteInput> counts = s.merges ? merged(config, inputs) : inputs;
+  if (track.placed) counts = placedInputs(config, *track.placed, std::move(counts));
+  if (track.fault.fault != Fault::none) counts = withoutExperts(inputs);
+  track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(counts)));
+  auto operation = std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights,
+                                                    name("route", track), std::move(inputs), track.placed);
+  operation->expect(track.fault);
+  return operation;
+}
+
+// Its step is a route, or a dispatch that routes.
+void ScenarioBuilder::addRoute(HandleTrack& track) {
+  const std::shared_ptr<RouteOperation> routing = drawRoute(track);
+  if (dispatchRoutes(track.handle->view(0)) && mayStart(kDispatch, track) && rng_.coin()) {
+    return addDispatch(track, routing);
+  }
+  world_.program->addRoute(routing, rng_.between(1, track.handle->shape().routeWarpsMax));
+}
+
+// LL combines of different sizes end the world.
+bool ScenarioBuilder::endsWorld(const HandleTrack& track, Kind kind, Trouble trouble) const {
+  return track.handle->shape().lowLatency && kind == kCombine && trouble == Trouble::rowSize;
+}
+
+// Whether this operation is to have this trouble, if it can: its handle has none yet.
+bool ScenarioBuilder::draws(const HandleTrack& track, Kind kind, Trouble trouble) {
+  if (track.fault.fault != Fault::none) return false;
+  if (trouble == Trouble::rowSize && track.handle->shape().lowLatency && !kLlSizesMayDiffer) return false;
+  if (!endsWorld(track, kind, trouble)) return draws(trouble);
+  return operations_ > 2 && world_.trouble == trouble;
+}
+
+// Says how the handle, or the world, takes what its operation got.
+void ScenarioBuilder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault) {
+  if (endsWorld(track, kind, trouble)) {
+    ended_ = true, world_.culprit = fault.culprit;
+    return;
+  }
+  track.fault = fault;
+  ++world_.faults;
+}
+
+// Gives this dispatch a fault, now and then. LL has no staging area.
+void ScenarioBuilder::addTrouble(HandleTrack& track, DispatchCase& config) {
+  const int culprit = rng_.below(shape_.nranks);
+  const bool lowLatency = track.handle->shape().lowLatency;
+  const Arrivals& arrivals = track.route->arrivals[at(culprit)];
+  const int travelling = config.cast ? config.cast.travellingBytes() : config.rowBytes;
+  if (arrivals.layoutRows > 0 && draws(track, kDispatch, Trouble::capacity)) {
+    if (lowLatency) config.staged[at(culprit)] = false;
+    note(track, kDispatch, Trouble::capacity, {shrinkOutput(config, arrivals, culprit, rng_), culprit, lowLatency});
+  } else if (travelling < shape_.rowBytesMax && shape_.nranks > 1 && draws(track, kDispatch, Trouble::rowSize)) {
+    config.oddRank = culprit;
+    note(track, kDispatch, Trouble::rowSize, {Fault::disagreement, culprit});
+  }
+}
+
+void ScenarioBuilder::addTrouble(HandleTrack& track, CombineOptions& options) {
+  const int culprit = rng_.below(shape_.nranks);
+  const bool lowLatency = track.handle->shape().lowLatency;
+  if (!track.route->arrivals[at(culprit)].tokens.empty() && draws(track, kCombine, Trouble::capacity)) {
+    note(track, kCombine, Trouble::capacity, {lackRows(options, culprit, lowLatency, rng_), culprit, lowLatency});
+    return;
+  }
+  options.odd = static_cast<CombineOptions::Odd>(rng_.below(3));
+  if (options.sum.wire != moeWireRow && coding_.coin()) options.odd = CombineOptions::Odd::wire;
+  const bool fits = options.odd != CombineOptions::Odd::rowBytes || options.sum.rowBytes < shape_.rowBytesMax;
+  if (shape_.nranks == 1 || !fits || !draws(track, kCombine, Trouble::rowSize)) return;
+  options.oddRank = culprit;
+  note(track, kCombine, Trouble::rowSize, {Fault::disagreement, culprit});
+}
+
+// Lets this combine wait for its rows, now and then, and end the world if they never come.
+void ScenarioBuilder::addWaits(const HandleTrack& track, CombineOptions& options) {
+  if (!hasRowPerExpert(track.handle->shape().layout) || !waiting_.oneIn(3)) return;
+  drawReady(options, track.handle->shape(), shape_.nranks, waiting_);
+  const int culprit = world_.culprit;
+  if (world_.trouble != Trouble::unready || track.fault.fault != Fault::none || operations_ <= 2) return;
+  if (track.route->arrivals[at(culprit)].tokens.empty()) return;
+  options.ready.ranks[at(culprit)] = true, options.ready.never = culprit;
+  ended_ = true;
+}
+
+// With `routing`: of a dispatch that routes.
+void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing) {
+  const HandleShape& s = track.handle->shape();
+  DispatchCase config;
+  config.seed = rng_.next();
+  config.rowBytes = drawBytes(shape_.rowBytesMax);
+  config.sideBytes = shape_.sideBytesMax == 0 || rng_.coin() ? 0 : drawBytes(shape_.sideBytesMax);
+  config.parts = drawParts(config.rowBytes, rng_);
+  Rng& casting = s.lowLatency ? rng_ : casting_;
+  config.cast = drawCast(shape_.rowBytesMax, config.seed, blocks_, casting);
+  if (config.cast) {
+    config.rowBytes = config.cast.codeBytes();
+    config.cast.weighsInput = s.topk == 1 && !scaling_.oneIn(3);
+    config.parts = drawTiles(config.cast.elements, casting);
+  }
+  config.payloads = drawPayloads(config.sideBytes, config.seed);
+  if (config.payloads) config.sideBytes = static_cast<int>(roundUp(config.payloads.words() * 4, 16));
+  config.stagingArea = freeStaging();
+  const bool direct = config.stagingArea < 0 || rng_.oneIn(3);
+  for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
+  for (int r = 0; r < shape_.nranks; ++r)
+    config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(kSpareCapacity)));
+  if (rng_.oneIn(3)) config.padding = rng_.between(1, 3), config.spareRows = rng_.below(4);
+  keepSmall(config.cast, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
+  keepSmall(config.payloads, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
+  if (rng_.oneIn(3)) config.globalIds = true, config.invalidId = rng_.coin() ? s.map.experts : -7;
+  addTrouble(track, config);
+  track.area = freeArea();
+  const bool staged = !s.lowLatency && std::count(config.staged.begin(), config.staged.end(), true) > 0;
+  track.staging = staged ? config.stagingArea : -1;
+  if (!s.lowLatency) track.epoch = ++htStarted_[kDispatch];
+  if (s.lowLatency) takeSlots(track);
+  const bool faulty = config.oddRank >= 0 || track.fault.fault == Fault::capacity;
+  config.inSlots = s.lowLatency && s.layout == Layout::rankMajor && !faulty && rng_.coin();
+  track.ownsSlots = s.lowLatency, track.kind = kDispatch, config.area = track.area;
+  const auto dispatch = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route,
+                                                            world_.areas.get(), config, name("dispatch", track));
+  dispatch->expect(track.fault);
+  if (routing) routing->expect(track.fault);
+  std::shared_ptr<Operation> operation = dispatch;
+  if (routing) {
+    operation = std::make_shared<RouteDispatchOperation>(*world_.comm, *track.handle, routing, dispatch,
+                                                         name("dispatch that routes", track));
+  }
+  track.step = routing ? Step::llRouteDispatch : dispatchStep(track.handle->view(0), config.cast || config.payloads);
+  start(track, operation);
+}
+
+// A step of track.kind, whole or its first phase.
+void ScenarioBuilder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation) {
+  const bool split = rng_.oneIn(2);
+  world_.program->addStep(operation, track.step, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
+  if (split) track.outstanding = operation;
+}
+
+void ScenarioBuilder::addCombine(HandleTrack& track) {
+  const HandleShape& s = track.handle->shape();
+  CombineOptions options;
+  options.seed = rng_.next();
+  options.sum.rowType = rng_.between(kBf16, kFp32);
+  options.sum.rowBytes = drawBytes(shape_.rowBytesMax);
+  options.sum.weighted = hasRowPerExpert(s.layout) && rng_.coin();
+  options.parts = drawParts(static_cast<int>(options.sum.rowBytes), rng_);
+  options.bias0 = rng_.oneIn(3), options.bias1 = rng_.oneIn(3), options.grads = rng_.oneIn(3);
+  options.weights = track.handle->view(0).weighted != 0 && !weighing_.oneIn(4);
+  const bool mayReadRows = s.lowLatency ? s.layout == Layout::rankMajor && track.ownsSlots : !hasRowPerExpert(s.layout);
+  options.stagingArea = freeStaging();
+  const bool coded = (s.lowLatency || options.stagingArea >= 0) && drawWire(options, shape_.rowBytesMax, coding_);
+  const bool allInPlace = s.lowLatency ? mayReadRows && rng_.coin() : options.stagingArea < 0 || rng_.oneIn(3);
+  for (int r = 0; r < shape_.nranks; ++r)
+    options.inPlace.push_back(mayReadRows && !coded && (allInPlace || (!s.lowLatency && rng_.coin())));
+  addTrouble(track, options);
+  addWaits(track, options);
+  if (!s.lowLatency) track.epoch = ++htStarted_[kCombine];
+  if (s.lowLatency) takeSlots(track);
+  track.kind = kCombine;
+  const bool staged = !s.lowLatency && std::count(options.inPlace.begin(), options.inPlace.end(), false) > 0;
+  track.staging = staged ? options.stagingArea : -1;
+  options.area = track.area = s.lowLatency ? -1 : freeArea();
+  auto operation = std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
+                                                      options, name("combine", track));
+  operation->expect(track.fault);
+  if (options.ready.never >= 0) world_.missingWord = operation->missingWord();
+  track.step = combineStep(track.handle->view(0), landing_, coded);
+  start(track, operation);
+}
+
+void ScenarioBuilder::complete(HandleTrack& track) {
+  world_.program->addStep(track.outstanding, track.step, kReceivePhase, drawWarps());
+  track.outstanding.reset();
+}
+
+// Asks about the route of a handle, whatever else goes on.
+void ScenarioBuilder::addDescribe(const HandleTrack& track) {
+  Rng& rng = describing_;
+  DescribeCase config{rng.next()};
+  if (rng.coin()) config.padding = rng.between(1, 3), config.spareRows = rng.below(40);
+  if (rng.coin()) config.globalIds = true, config.invalidId = rng.coin() ? track.handle->shape().map.experts : -7;
+  config.lackingRows = lacking_.coin() ? 1 : lacking_.below(40);
+  const auto operation = std::make_shared<DescribeOperation>(
+      *world_.comm, *track.handle, track.route, config, fmt::format("describe handle {}", &track - tracks_.data()));
+  operation->expect(track.fault);
+  world_.program->addStep(operation, Step::describe, kSendPhase | kReceivePhase, rng.between(1, limits_.warps));
+  if (!track.counters) return;
+  const auto tally = std::make_shared<TallyOperation>(*world_.comm, *track.handle, track.route, track.counters,
+                                                      fmt::format("tally handle {}", &track - tracks_.data()));
+  tally->expect(track.fault);
+  world_.program->addStep(tally, Step::tally, kSendPhase | kReceivePhase, rng.between(1, limits_.warps));
+}
+
+// Adds one legal operation of a random handle.
+void ScenarioBuilder::addOperation() {
+  HandleTrack& track = tracks_[at(rng_.below(static_cast<int>(tracks_.size())))];
+  const bool lowLatency = track.handle->shape().lowLatency;
+  // What a dispatch that routes brings is known when it is complete, and so is a fault.
+  const bool wholeOnly = track.step == Step::llRouteDispatch || track.fault.fault != Fault::none;
+  const bool known = track.route && !(track.outstanding && wholeOnly);
+  if (known && describing_.oneIn(4)) addDescribe(track);
+  if (track.outstanding) return complete(track);
+  if (!track.route || rng_.oneIn(5)) return addRoute(track);
+  const bool needsStaging = !lowLatency && hasRowPerExpert(track.handle->shape().layout);
+  const bool staging = !needsStaging || freeStaging() >= 0;
+  if (rng_.coin() && staging && mayStart(kCombine, track)) return addCombine(track);
+  if (mayStart(kDispatch, track)) addDispatch(track);
+}
+
+// In what it was made with, or in its placements alone.
+void ScenarioBuilder::makeStranger(const HandleTrack& track) {
+  if (shape_.nranks > 1 && placing_.coin()) return track.handle->makePlacementStranger(world_.culprit);
+  track.handle->makeStranger(world_.culprit);
+}
+
+Scenario ScenarioBuilder::build(std::uint64_t timeoutNs) {
+  world_.comm = std::make_unique<TestComm>(shape_, timeoutNs);
+  world_.culprit = rng_.below(shape_.nranks);
+  world_.areas = std::make_unique<OutputAreas>(*world_.comm, kOutputAreas, shape_.heapBytes / kOutputAreas);
+  world_.program = std::make_unique<Program>(shape_.nranks);
+  for (const HandleShape& s : handleShapes_) {
+    world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
+    tracks_.emplace_back();
+    tracks_.back().handle = world_.handles.back().get();
+    if (describing_.coin()) tracks_.back().askForWaits();
+    tracks_.back().places = placing_.oneIn(3);
+    if (world_.trouble == Trouble::stranger) makeStranger(tracks_.back());
+    world_.text +=
+        fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}{}{}{}\n",
+                    tracks_.size() - 1, s.map.experts, s.topk, static_cast<int>(s.layout), s.lowLatency ? "LL" : "HT",
+                    s.tokensMax, s.alignment, tracks_.back().places ? ", placements" : "",
+                    s.arrivals ? ", arrival words" : "", s.combineWeights ? ", weights at combine" : "",
+                    s.rowsBudget > 0 ? fmt::format(", budget {}", s.rowsBudget) : "");
+  }
+  const int operations = rng_.between(limits_.operations / 2, limits_.operations);
+  for (int i = 0; i < operations && !ended_; ++i) addOperation();
+  const bool atOnce = world_.trouble == Trouble::stranger && shape_.nranks > 1;
+  if (!ended_ && !atOnce) world_.trouble = Trouble::none;  // the trouble found no place, or ended nothing
+  for (HandleTrack& track : tracks_)
+    if (track.outstanding) complete(track);
+  world_.operations = operations_;
+  world_.text =
+      fmt::format("{} ranks in domains of {}, {} LL sets, rows of up to {} bytes, side {}, trouble {} at rank {}\n",
+                  shape_.nranks, shape_.domainSize, shape_.llSets, shape_.rowBytesMax, shape_.sideBytesMax,
+                  static_cast<int>(world_.trouble), world_.culprit) +
+      world_.text + world_.program->describe();
+  return std::move(world_);
+}
+
+Scenario makeScenario(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits,
+                      std::uint64_t timeoutNs) {
+  return ScenarioBuilder(seed, protocol, trouble, limits).build(timeoutNs);
+}
+
+}  // namespace moe::test

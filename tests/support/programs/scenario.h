@@ -1,0 +1,69 @@
+// Random worlds: a communicator, its handles and a program of operations on them, with at most one thing that goes
+// wrong. One seed draws all of it. The simulator and the threaded protocol tests run them. judge() says whether a rank
+// ended as the public header promises.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/base/rng.h"
+#include "support/programs/program.h"
+#include "support/programs/tally_operation.h"
+
+namespace moe::test {
+
+enum class Protocol { ht, ll, both };
+
+enum class Trouble {
+  none,
+  capacity,  // too small: an output, a staging area, or the rows or gradients of a combine
+  badIndex,  // an index names no expert
+  twice,     // a token names an expert twice
+  stranger,  // a rank's handle differs from the others'
+  rowSize,   // a rank dispatches longer rows than the others, or combines rows of another size or type
+  unready,   // rows of an expert, for which a combine waits, are never made
+};
+
+struct ScenarioLimits {
+  int ranks = 9;
+  int tokens = 24;
+  int operations = 40;
+  int warps = 4;
+  int faultsOneIn = 40;  // how rare a fault is that the world survives, of each kind that an operation can have
+};
+
+struct Scenario {
+  std::unique_ptr<TestComm> comm;
+  std::vector<std::unique_ptr<TestHandle>> handles;
+  std::unique_ptr<OutputAreas> areas;
+  std::unique_ptr<Program> program;
+  Trouble trouble = Trouble::none;
+  int culprit = -1;
+  std::int64_t missingWord = -1;  // of rows that are never made: as Failure::index has it
+  std::shared_ptr<std::vector<Counters>> counters = std::make_shared<std::vector<Counters>>();  // of a fixed world
+  int tallies = 0;                 // that have added to them
+  int operations = 0, faults = 0;  // of these operations, how many have a fault that the world survives
+  std::string text;                // describes the world
+
+  // Describes writes where nothing may be written.
+  std::string findStrayWrite() const;
+};
+
+Scenario makeScenario(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits,
+                      std::uint64_t timeoutNs);
+
+// How a rank ended.
+struct Ending {
+  bool finished = false;
+  Failure failure{};
+};
+
+// Says what is wrong with these endings under the scenario's trouble. Empty if nothing is. Also makes the checks that
+// are only possible at the end.
+std::string judge(Scenario& scenario, const std::vector<Ending>& endings);
+
+// A survivor's failure must lead to the rank that caused it: it names that rank, or one that failed because of it.
+std::string followBlame(const std::vector<Ending>& endings, int rank, int cause);
+
+}  // namespace moe::test

@@ -1,0 +1,94 @@
+// Runs a program with ranks as threads of this process. A team says what a warp is: HostTeam runs the library's
+// HostWarp, LaneTeam runs ThreadedWarp. All warps of a step run at the same time.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/kernels/run_step.h"
+#include "device/policy/host/warp.h"
+#include "support/programs/put_carriers.h"
+#include "support/programs/scenario.h"
+#include "support/programs/threaded_warp.h"
+
+namespace moe::test {
+
+// Runs body(i) for i = 0 .. n - 1 at the same time. Rethrows the first exception.
+template <class Body>
+void runTogether(int n, Body body) {
+  std::exception_ptr failure;
+  std::atomic<bool> failed{false};
+  const auto guarded = [&](int i) {
+    try {
+      body(i);
+    } catch (...) {
+      if (!failed.exchange(true)) failure = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int i = 1; i < n; ++i) threads.emplace_back([&, i] { guarded(i); });
+  guarded(0);
+  threads.clear();
+  if (failure) std::rethrow_exception(failure);
+}
+
+struct HostTeam {
+  static constexpr int kLanes = 1;
+  static void run(Step step, const StepParams& params, int warps, int movers) {
+    runTogether(warps, [&](int i) { runNamedStep(HostWarp(), step, params, {i, warps, warps}, movers); });
+  }
+};
+
+template <int kLaneCount>
+struct LaneTeam {
+  static constexpr int kLanes = kLaneCount;
+  static void run(Step step, const StepParams& params, int warps, int movers) {
+    std::vector<LaneGroup<kLanes>> groups(static_cast<std::size_t>(warps));
+    runTogether(warps * kLanes, [&](int i) {
+      const ThreadedWarp<kLanes> warp(groups[static_cast<std::size_t>(i / kLanes)], i % kLanes);
+      runNamedStep(warp, step, params, {i / kLanes, warps, warps}, movers);
+      warp.endStep();
+    });
+  }
+};
+
+template <class Team>
+void runRank(TestComm& comm, Program& program, int rank, Ending& ending) {
+  for (const Task& task : program.tasks(rank)) {
+    const StepParams params = task.prepare();
+    {
+      const Watcher watcher(task.watch());
+      Team::run(task.step, params, task.warps, task.movers);
+    }
+    ending.failure = comm.rank(rank).failure;
+    if (ending.failure.ready != 0) return;
+    task.finish();
+  }
+  ending.finished = true;
+}
+
+template <class Team>
+std::vector<Ending> runOnThreads(TestComm& comm, Program& program) {
+  std::vector<Ending> endings(static_cast<std::size_t>(program.nranks()));
+  const PutCarriers carriers(comm);
+  runTogether(program.nranks(),
+              [&](int rank) { runRank<Team>(comm, program, rank, endings[static_cast<std::size_t>(rank)]); });
+  return endings;
+}
+
+// Runs a scenario. Returns what went wrong, or an empty string.
+template <class Team>
+std::string runScenario(Scenario& scenario) {
+  try {
+    const std::vector<Ending> endings = runOnThreads<Team>(*scenario.comm, *scenario.program);
+    return judge(scenario, endings);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+}  // namespace moe::test

@@ -1,0 +1,24 @@
+// What a route says of itself, computed from whole tokens: what a rank sends, and whose the rows are that arrive there.
+#pragma once
+
+#include "support/reference/reference.h"
+
+namespace moe::test {
+
+struct ReferenceSent {
+  std::vector<std::int32_t> perRank, perDomain, perExpert;
+  std::vector<std::uint8_t> toRank;  // [tokens][nranks]
+};
+ReferenceSent referenceSent(const ReferenceRoute& route, int rank);
+
+// A row of the layout that something has arrived for. Of a row per token, `k` and `localExpert` are -1.
+struct DescribedRow {
+  std::int64_t row;
+  int source, token, k, localExpert;
+};
+std::vector<DescribedRow> describedRows(const ReferenceRoute& route, int rank);
+
+// [localExperts][nranks] begin << 32 | count
+std::vector<std::int64_t> layoutRanges(const ReferenceRoute& route, int rank);
+
+}  // namespace moe::test

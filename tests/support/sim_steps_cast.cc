@@ -1,7 +1,0 @@
-#include "device/kernels/ht_dispatch_steps.h"
-#include "support/sim_steps.h"
-#include "support/sim_warp.h"
-
-bool moe::sim::runCast(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers) {
-  return runNamedStep<StepFamily::cast>(SimWarp(simulator), step, params, warp, movers);
-}

@@ -1,7 +1,0 @@
-#include "device/kernels/combine_steps.h"
-#include "support/sim_steps.h"
-#include "support/sim_warp.h"
-
-bool moe::sim::runCombine(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers) {
-  return runNamedStep<StepFamily::combine>(SimWarp(simulator), step, params, warp, movers);
-}

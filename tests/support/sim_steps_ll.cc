@@ -1,8 +1,0 @@
-#include "device/kernels/ll_combine_steps.h"
-#include "device/kernels/ll_dispatch_steps.h"
-#include "support/sim_steps.h"
-#include "support/sim_warp.h"
-
-bool moe::sim::runLl(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers) {
-  return runNamedStep<StepFamily::ll>(SimWarp(simulator), step, params, warp, movers);
-}
