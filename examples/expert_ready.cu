@@ -87,8 +87,11 @@ class Rank {
  private:
   void makeHandle() {
     moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
-    shape.experts = kExpertsPerRank * info_.nranks, shape.topk = options_.topk;
-    shape.layout = moeLayoutExpertMajor, shape.expertAlignment = expert_gemm::kTileRows, shape.mode = options_.mode;
+    shape.experts = kExpertsPerRank * info_.nranks;
+    shape.topk = options_.topk;
+    shape.layout = moeLayoutExpertMajor;
+    shape.expertAlignment = expert_gemm::kTileRows;
+    shape.mode = options_.mode;
     CHECK(comm_, moeHandleCreate(&handle_, comm_, &shape));
     CHECK(comm_, moeHandleGetDeviceCounts(handle_, &counts_));
     routing_ = drawRouting(info_.rank, options_.tokens, options_.topk, shape.experts);
@@ -103,8 +106,10 @@ class Rank {
       input_[i] = __float2bfloat16(static_cast<float>((i + static_cast<std::size_t>(info_.rank)) % 4 + 1));
     }
     experts_ = onDevice<int32_t>(routing_.experts.size());
-    rows_ = onDevice<__nv_bfloat16>(input_.size()), out_ = onDevice<__nv_bfloat16>(input_.size());
-    arrived_ = onDevice<__nv_bfloat16>(rowsMax_ * hidden), results_ = onDevice<__nv_bfloat16>(rowsMax_ * hidden);
+    rows_ = onDevice<__nv_bfloat16>(input_.size());
+    out_ = onDevice<__nv_bfloat16>(input_.size());
+    arrived_ = onDevice<__nv_bfloat16>(rowsMax_ * hidden);
+    results_ = onDevice<__nv_bfloat16>(rowsMax_ * hidden);
     ready_ = onDevice<uint32_t>(rowsMax_ / expert_gemm::kTileRows + 1);
     weights_ = onDevice<__nv_bfloat16>(kExpertsPerRank * hidden * static_cast<std::size_t>(options_.inner));
     setWeights<<<dim3(options_.inner, kExpertsPerRank), 256>>>(weights_, kExpertsPerRank * info_.rank, options_.inner,
@@ -118,8 +123,11 @@ class Rank {
 
   void dispatch() {
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
-    args.rows = rows_, args.rowType = moeRowBf16, args.hidden = options_.hidden;
-    args.outRows = arrived_, args.outRowsMax = static_cast<int64_t>(rowsMax_);
+    args.rows = rows_;
+    args.rowType = moeRowBf16;
+    args.hidden = options_.hidden;
+    args.outRows = arrived_;
+    args.outRowsMax = static_cast<int64_t>(rowsMax_);
     CHECK(comm_, moeRoute(handle_, experts_, nullptr, options_.tokens, stream_));
     CHECK(comm_, moeDispatch(handle_, &args, stream_));
     moeCounts_t counts = MOE_COUNTS_INITIALIZER;
@@ -150,7 +158,10 @@ class Rank {
   }
   moeCombineArgs_t combineArgs() const {
     moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
-    args.rows = results_, args.rowType = moeRowBf16, args.hidden = options_.hidden, args.out = out_;
+    args.rows = results_;
+    args.rowType = moeRowBf16;
+    args.hidden = options_.hidden;
+    args.out = out_;
     return args;
   }
   void combineBehind() {
@@ -164,8 +175,11 @@ class Rank {
   // That part starts when the rows of the run before were wiped, the second one when the kernel has ended.
   void combineBeside(int sms) {
     moeCombineArgs_t args = combineArgs();
-    args.flags = moeSendOnly, args.sms = sms, args.completeSms = multiprocessors_;
-    args.ready = ready_, args.readyRows = expert_gemm::kTileRows;
+    args.flags = moeSendOnly;
+    args.sms = sms;
+    args.completeSms = multiprocessors_;
+    args.ready = ready_;
+    args.readyRows = expert_gemm::kTileRows;
     makeRowsOn(besideBlocks(sms));
     args.readyValue = runs_ * static_cast<uint32_t>(columnTiles());
     CHECK_CUDA(cudaStreamWaitEvent(stream_, begin_));

@@ -168,8 +168,10 @@ class DispatchArgs : public moeDispatchArgs_t {
     side = source.data();
     outSide = sink.data();
     sideBytes = bytes;
-    sideExtent_ = detail::Extent(source), sideExtent_.elements *= sizeof(*source.data());
-    outSideExtent_ = detail::Extent(sink), outSideExtent_.elements *= sizeof(*sink.data());
+    sideExtent_ = detail::Extent(source);
+    sideExtent_.elements *= sizeof(*source.data());
+    outSideExtent_ = detail::Extent(sink);
+    outSideExtent_.elements *= sizeof(*sink.data());
   }
 
   // Instead of side: up to four payloads, which are read by each call. The array lives as long.
@@ -351,7 +353,8 @@ class CombineArgs : public moeCombineArgs_t {
   // blocks the size of the array is checked in the layout EXPERT_MAJOR_PADDED alone.
   void setReady(Span<const std::uint32_t> words, std::int32_t blockRows, std::uint32_t value) {
     ready = words.data();
-    readyRows = blockRows, readyValue = value;
+    readyRows = blockRows;
+    readyValue = value;
     readyExtent_ = detail::Extent(words);
   }
 

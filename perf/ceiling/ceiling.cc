@@ -99,7 +99,9 @@ struct Contest {
 
   void enter(const CeilingVariant& variant, int count, double median) {
     if (multiprocessors != 0 && median >= least) return;
-    winner = variant, multiprocessors = count, least = median;
+    winner = variant;
+    multiprocessors = count;
+    least = median;
   }
 };
 
@@ -168,7 +170,8 @@ CeilingBench::CeilingBench(const CeilingCase& which, const std::function<void(co
 // All ranks must try the same variants.
 void CeilingBench::agreeOnMachine() {
   const int mine = std::max(1, attributeOf(which_.gpu, cudaDevAttrMultiProcessorCount) / buffers_.sharers());
-  bulk_ = true, multiprocessors_ = mine;
+  bulk_ = true;
+  multiprocessors_ = mine;
   for (const auto& rank : which_.group.gather(std::vector<int>{mine, hasBulkCopies(which_.gpu) ? 1 : 0})) {
     multiprocessors_ = std::min(multiprocessors_, rank.at(0));
     bulk_ = bulk_ && rank.at(1) == 1;

@@ -62,7 +62,10 @@ void runRank(Gathering& group, const moeUniqueId_t& id, int rank, benchmark::Ite
         throw std::logic_error("a blob lost");
     }
   });
-  if (rank == 0) group.joinSeconds = joinSeconds, group.gatherSeconds = gatherSeconds;
+  if (rank == 0) {
+    group.joinSeconds = joinSeconds;
+    group.gatherSeconds = gatherSeconds;
+  }
   group.meeting.arrive_and_wait();  // a rank that leaves early makes the others' collectives fail
 }
 

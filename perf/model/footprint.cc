@@ -26,20 +26,25 @@ CommShape shapeOf(const Workload& w, int domainSize) {
 
 CommShape llShape(const Workload& w, int domainSize) {
   CommShape shape = shapeOf(w, domainSize);
-  shape.ll = true, shape.llTokensMax = w.tokens;
+  shape.ll = true;
+  shape.llTokensMax = w.tokens;
   return shape;
 }
 
 CommShape htShape(const Workload& w, int domainSize, std::int64_t stagingRows) {
   CommShape shape = shapeOf(w, domainSize);
-  shape.ht = true, shape.tokensMax = w.tokens, shape.stagingRows = stagingRows;
+  shape.ht = true;
+  shape.tokensMax = w.tokens;
+  shape.stagingRows = stagingRows;
   return shape;
 }
 
 std::uint64_t handleBytes(const Workload& w, int domainSize) {
   HandleShape shape{ExpertMap{w.expertCount(), w.ranks}};
   shape.domains = w.ranks / domainSize;
-  shape.topk = w.topk, shape.tokensMax = w.tokens, shape.routeWarpsMax = kRouteWarps;
+  shape.topk = w.topk;
+  shape.tokensMax = w.tokens;
+  shape.routeWarpsMax = kRouteWarps;
   HandleView view{};
   return static_cast<std::uint64_t>(layOutHandle(shape, nullptr, &view));
 }

@@ -52,9 +52,13 @@ std::int64_t rowBytes(RowType type, int hidden) {
 
 Machine nodesOf8(Transport transport) {
   Machine machine;
-  machine.name = "nodes of 8", machine.domainRanks = 8;
-  machine.nvlinkGBs = kNvlinkGBs, machine.railGBs = kRailGBs;
-  machine.startUs = kStartUs, machine.railLatencyUs = kRailLatencyUs, machine.forwardLatencyUs = kForwardLatencyUs;
+  machine.name = "nodes of 8";
+  machine.domainRanks = 8;
+  machine.nvlinkGBs = kNvlinkGBs;
+  machine.railGBs = kRailGBs;
+  machine.startUs = kStartUs;
+  machine.railLatencyUs = kRailLatencyUs;
+  machine.forwardLatencyUs = kForwardLatencyUs;
   machine.postUs = postUs(transport);
   if (transport == Transport::kIbgda) machine.calls = ownCalls();
   return machine;
@@ -67,7 +71,9 @@ Machine withoutCalls(Machine machine) {
 
 Machine fabricsOf72(Transport transport) {
   Machine machine = nodesOf8(transport);
-  machine.name = "fabrics of 72", machine.domainRanks = 72, machine.nvlinkGBs = kFabricGBs;
+  machine.name = "fabrics of 72";
+  machine.domainRanks = 72;
+  machine.nvlinkGBs = kFabricGBs;
   return machine;
 }
 

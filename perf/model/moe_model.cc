@@ -81,7 +81,10 @@ Machine machineOf(const Options& o) {
   if (o.railGBs > 0) machine.railGBs = o.railGBs;
   if (o.startUs >= 0) machine.startUs = o.startUs;
   if (o.railLatencyUs >= 0) machine.railLatencyUs = o.railLatencyUs;
-  if (o.postUs >= 0) machine = withoutCalls(machine), machine.postUs = o.postUs;
+  if (o.postUs >= 0) {
+    machine = withoutCalls(machine);
+    machine.postUs = o.postUs;
+  }
   return machine;
 }
 

@@ -40,7 +40,8 @@ double modelUs(const System& system, int ranks, bool combine) {
 
 // The start is the only fitted number. It is fitted to the case of one machine, where nothing crosses a rail.
 System fitStart(System system, const Row& oneMachine) {
-  system.machine.startUs = 0, system.startCombineUs = 0;
+  system.machine.startUs = 0;
+  system.startCombineUs = 0;
   const double combine = oneMachine.combine - modelUs(system, oneMachine.ranks, true);
   system.machine.startUs = oneMachine.dispatch - modelUs(system, oneMachine.ranks, false);
   system.startCombineUs = combine;
@@ -84,7 +85,8 @@ Machine withNvlink(double gigabytesPerSecond) {
 
 // All traffic goes through the adapter, including that between GPUs of one machine.
 System overRailsOnly(System system, const std::string& name) {
-  system.name = name, system.machine.domainRanks = 1;
+  system.name = name;
+  system.machine.domainRanks = 1;
   return system;
 }
 
@@ -109,7 +111,8 @@ void addLowLatency(std::vector<Comparison>& to) {
 
 void addHighThroughput(std::vector<Comparison>& to) {
   Workload w;
-  w.tokens = 4096, w.experts = 256;
+  w.tokens = 4096;
+  w.experts = 256;
   Workload limited = w;
   limited.domainLimit = 4;
   addBandwidths(to, {"DeepEP V1", "HT", withNvlink(160), limited, Copies::kPerDomain},
@@ -128,7 +131,8 @@ void addHighThroughput(std::vector<Comparison>& to) {
 // One domain of 4 ranks. The time of a pair of dispatch and combine stands in the dispatch column.
 void addOurs(std::vector<Comparison>& to) {
   Workload w;
-  w.ranks = 4, w.experts = 256;
+  w.ranks = 4;
+  w.experts = 256;
   const auto add = [&](const char* mode, Copies copies, int tokens, double us) {
     w.tokens = tokens;
     const double model = 2 * estimate(nodesOf8(), w, copies, Operation::kCombine).us;

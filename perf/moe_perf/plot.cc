@@ -158,7 +158,10 @@ struct Range {
   double low = std::numeric_limits<double>::infinity(), high = 0;
 
   void add(const Points& points) {
-    for (const plot::Point& point : points) low = std::min(low, point.y), high = std::max(high, point.y);
+    for (const plot::Point& point : points) {
+      low = std::min(low, point.y);
+      high = std::max(high, point.y);
+    }
   }
 };
 

@@ -60,7 +60,8 @@ Session::Session(const Options& options, Device& device, moeComm_t comm, const s
     : options_(options), device_(device), comm_(comm), iteration_(iteration), seed_(seed), shape_(options.rowShape()) {
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
   check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
-  rank_ = info.rank, nranks_ = info.nranks;
+  rank_ = info.rank;
+  nranks_ = info.nranks;
   slotCount_ = info.nranks * load.tokensMax;
   domainSize_ = info.domainSize;
   for (std::size_t version = 0; version < kVersions; ++version) {
@@ -157,17 +158,20 @@ void Session::routeDispatch(int version) {
 void Session::setSide(int source, moeDispatchArgs_t* args) {
   const float* from = sourceSides_[static_cast<std::size_t>(source)].get();
   if (options_.side == Side::kArray) {
-    args->side = from, args->outSide = outSide_.get();
+    args->side = from;
+    args->outSide = outSide_.get();
     args->sideBytes = options_.sideBytes();
     return;
   }
   const bool columns = options_.side == Side::kColumns;
   payload_.bytes = options_.sideBytes();
-  payload_.in = from, payload_.out = outSide_.get();
+  payload_.in = from;
+  payload_.out = outSide_.get();
   payload_.inRowStride = payload_.outRowStride = columns ? 4 : 0;
   payload_.inWordStride = columns ? std::int64_t{plan(source).tokens()} * 4 : 0;
   payload_.outWordStride = columns ? static_cast<std::int64_t>(outRowCount_) * 4 : 0;
-  args->payloads = &payload_, args->payloadCount = 1;
+  args->payloads = &payload_;
+  args->payloadCount = 1;
 }
 
 moeDispatchArgs_t Session::dispatchArgs(int source) {
@@ -258,7 +262,8 @@ ScaleAddress Session::blockAddress(const Version& version) const {
   const std::int64_t blockBytes = options_.scaleWords() * kColumnBytes;
   ScaleAddress at{outScales_.get(), INT64_MAX, 0, blockBytes, kColumnBytes, true};
   if (options_.layout == moeLayoutExpertMajor) {
-    at.groupRows = version.expertOffsets.get(), at.groupBlocks = outScaleBlockOffsets_.get();
+    at.groupRows = version.expertOffsets.get();
+    at.groupBlocks = outScaleBlockOffsets_.get();
     at.experts = static_cast<int>(version.expertOffsets.count()) - 1;
   } else if (options_.layout != moeLayoutFlat) {
     at.group = options_.layout == moeLayoutRankMajor ? slotCount_ / nranks_ : slotCount_;

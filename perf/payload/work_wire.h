@@ -52,7 +52,8 @@ struct VerifyWire {
       const float scale = sums.shape.sideFloats == 0 ? 1.0F : scaleOf(key, at * kGroup / kScaleColumns);
       const GroupValues own = payload(key, at), came = loadGroup(format, row, at);
       for (int i = 0; i < kGroup; ++i) {
-        x[group * kGroup + i] = own.value[i] * scale, actual[group * kGroup + i] = came.value[i];
+        x[group * kGroup + i] = own.value[i] * scale;
+        actual[group * kGroup + i] = came.value[i];
       }
     }
     WireSums total{};
@@ -81,7 +82,8 @@ struct VerifyWire {
       const std::int32_t next = i + 1 == end ? -1 : sums.entries[i + 1].rank;
       for (int e = 0; e < kWireColumns; ++e) {
         const float term = expertTerm(sums.style, format, entry, x[e]);
-        ofRank.value[e] += term, ofRank.magnitude[e] += magnitudeOf(term);
+        ofRank.value[e] += term;
+        ofRank.magnitude[e] += magnitudeOf(term);
       }
       if (next == entry.rank) continue;
       // The rows that stand for several experts are rounded by those who make them.
@@ -100,7 +102,9 @@ struct VerifyWire {
   }
   MOE_PERF_BOTH static void add(WireSums& to, const WireSums& from) {
     for (int i = 0; i < kWireColumns; ++i) {
-      to.value[i] += from.value[i], to.slack[i] += from.slack[i], to.magnitude[i] += from.magnitude[i];
+      to.value[i] += from.value[i];
+      to.slack[i] += from.slack[i];
+      to.magnitude[i] += from.magnitude[i];
     }
   }
 

@@ -32,7 +32,10 @@ inline std::string nearestName(std::string_view given, const std::vector<std::st
   std::size_t least = std::max<std::size_t>(given.size() / 3, 1) + 1;
   for (const std::string& name : known) {
     const std::size_t distance = editDistance(given, name);
-    if (distance < least) nearest = name, least = distance;
+    if (distance < least) {
+      nearest = name;
+      least = distance;
+    }
   }
   return nearest;
 }

@@ -20,7 +20,8 @@ TEST_P(CombinePairs, MayEndInAnyOrder) {
       StepCase a, b;
       a.layout = b.layout = layout;
       a.weightGrads = b.weightGrads = true;
-      b.seed = 5, b.hidden = 128;
+      b.seed = 5;
+      b.hidden = 128;
       MoeStep first(context, a), second(context, b);
       for (int i = 0; i < 6; ++i) {
         for (MoeStep* step : {&first, &second}) {
@@ -69,7 +70,9 @@ TEST_P(CombinePairs, AStagedDispatchMayComeBesideACombine) {
   world(3, configOf(2), [](RankContext& context) {
     StepCase a, b;
     a.layout = moeLayoutExpertMajor;
-    b.window = false, b.sideBytes = 16, b.seed = 5;
+    b.window = false;
+    b.sideBytes = 16;
+    b.seed = 5;
     MoeStep first(context, a), second(context, b);
     for (int i = 0; i < 4; ++i) {
       for (MoeStep* step : {&first, &second}) step->prepare(i), step->route();

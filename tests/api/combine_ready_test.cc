@@ -20,7 +20,8 @@ struct Waiting {
 
 moeConfig_t wideConfig() {
   moeConfig_t config = testConfig(moeBackendHost);
-  config.llTokensMax = kPerRank, config.stagingRows = kGroupPlaces;
+  config.llTokensMax = kPerRank;
+  config.stagingRows = kGroupPlaces;
   return config;
 }
 
@@ -29,7 +30,8 @@ class ReadyStep {
  public:
   ReadyStep(RankContext& context, const Waiting& waiting) : waiting_(waiting) {
     moeHandleConfig_t shape = handleOf(waiting.mode, waiting.layout);
-    shape.tokensMax = kPerRank, shape.expertAlignment = waiting.layout == moeLayoutExpertMajor ? 128 : 0;
+    shape.tokensMax = kPerRank;
+    shape.expertAlignment = waiting.layout == moeLayoutExpertMajor ? 128 : 0;
     EXPECT_EQ(moeHandleCreate(&handle_, context.comm, &shape), moeSuccess) << context.error();
     Rng rng(static_cast<std::uint64_t>(7 + context.rank));
     for (int t = 0; t < kPerRank; ++t) {  // many tokens have both experts of a rank
@@ -41,8 +43,11 @@ class ReadyStep {
     std::vector<float> tokens(static_cast<std::size_t>(kPerRank) * kWidth, 1.0f);
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
     rows_.resize(static_cast<std::size_t>(kExpertsEach * kGroupPlaces * kWidth));
-    args.rows = tokens.data(), args.rowType = moeRowFp32, args.hidden = kWidth;
-    args.outRows = rows_.data(), args.outRowsMax = kExpertsEach * kGroupPlaces;
+    args.rows = tokens.data();
+    args.rowType = moeRowFp32;
+    args.hidden = kWidth;
+    args.outRows = rows_.data();
+    args.outRowsMax = kExpertsEach * kGroupPlaces;
     MOE_EXPECT_OK(moeDispatch(handle_, &args, nullptr), context);
     made_.resize(rows_.size());
     std::generate(made_.begin(), made_.end(), [&] { return static_cast<float>(rng.between(-999, 999)) / 8.0f; });
@@ -56,8 +61,13 @@ class ReadyStep {
   moeCombineArgs_t args(std::vector<float>& rows) {
     moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
     sums_.assign(static_cast<std::size_t>(kPerRank) * kWidth, -1.0f);
-    args.rows = rows.data(), args.rowType = moeRowFp32, args.hidden = kWidth, args.out = sums_.data();
-    args.weights = waiting_.weights, args.flags = waiting_.flags, args.wire = waiting_.wire;
+    args.rows = rows.data();
+    args.rowType = moeRowFp32;
+    args.hidden = kWidth;
+    args.out = sums_.data();
+    args.weights = waiting_.weights;
+    args.flags = waiting_.flags;
+    args.wire = waiting_.wire;
     args.completeSms = (args.flags & moeSendOnly) != 0 ? 3 : 0;
     return args;
   }
@@ -69,7 +79,9 @@ class ReadyStep {
   std::vector<float> behindBlocks(std::uint32_t value, int made) {
     std::fill(rows_.begin(), rows_.end(), -7777.0f);
     moeCombineArgs_t given = args(rows_);
-    given.ready = words_.data(), given.readyRows = waiting_.blockRows, given.readyValue = value;
+    given.ready = words_.data();
+    given.readyRows = waiting_.blockRows;
+    given.readyValue = value;
     const std::jthread experts([this, made] {
       for (int block = wordCount() - 1; block >= wordCount() - made; --block) makeBlock(block);
     });
@@ -163,7 +175,9 @@ TEST(CombineReady, IsRefusedWhereItCannotCount) {
     Calls slots(context, handleOf(moeModeLl, moeLayoutRankMajor));
     const auto refuses = [&](Calls& calls, std::int32_t blockRows, const void* ready, const char* sentence) {
       moeCombineArgs_t args = calls.combineArgs();
-      args.ready = static_cast<const std::uint32_t*>(ready), args.readyRows = blockRows, args.readyValue = 1;
+      args.ready = static_cast<const std::uint32_t*>(ready);
+      args.readyRows = blockRows;
+      args.readyValue = 1;
       EXPECT_EQ(calls.combine(args), moeInvalidArgument);
       EXPECT_TRUE(says(context.error(), sentence)) << context.error();
     };

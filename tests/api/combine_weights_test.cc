@@ -9,9 +9,13 @@ class CombineWeights : public OnBackend {};
 
 StepCase lateCase(int mode, int layout) {
   StepCase c;
-  c.mode = mode, c.layout = layout, c.weighted = true, c.lateWeights = true;
+  c.mode = mode;
+  c.layout = layout;
+  c.weighted = true;
+  c.lateWeights = true;
   c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
-  c.biases = layout % 3, c.weightGrads = layout % 2 == 0;
+  c.biases = layout % 3;
+  c.weightGrads = layout % 2 == 0;
   c.seed = static_cast<std::uint64_t>(300 * mode + layout);
   return c;
 }
@@ -75,7 +79,8 @@ TEST_P(CombineWeights, AreThoseOfTheRouteIfNoneAreGivenAndAddUpIfTheyAreMerged) 
   for (const int mode : {moeModeHt, moeModeLl}) {
     world(2, config(), [&](RankContext& context) {
       moeHandleConfig_t shape = handleOf(mode, moeLayoutExpertMajor);
-      shape.combineWeights = 1, shape.duplicates = moeDuplicatesMerge;
+      shape.combineWeights = 1;
+      shape.duplicates = moeDuplicatesMerge;
       moeHandle_t handle = nullptr;
       MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
       const std::vector<std::int32_t> ids = {0, 3, 2, 2};  // two tokens; the second names an expert twice
@@ -95,8 +100,12 @@ TEST_P(CombineWeights, AreThoseOfTheRouteIfNoneAreGivenAndAddUpIfTheyAreMerged) 
       MOE_EXPECT_OK(moeRoute(handle, idsThere, routedThere, 2, context.stream()), context);
       for (const float* given : {static_cast<const float*>(nullptr), static_cast<const float*>(lateThere)}) {
         moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
-        args.rows = rows, args.rowType = moeRowFp32, args.hidden = kHidden, args.out = out;
-        args.weights = moeWeightsApply, args.topkWeights = given;
+        args.rows = rows;
+        args.rowType = moeRowFp32;
+        args.hidden = kHidden;
+        args.out = out;
+        args.weights = moeWeightsApply;
+        args.topkWeights = given;
         MOE_EXPECT_OK(moeCombine(handle, &args, context.stream()), context);
         const std::vector<float> sums = context.arena.get(out, 2 * kHidden);
         EXPECT_EQ(sums.front(), given == nullptr ? 0.75f : 9.0f);
@@ -120,7 +129,8 @@ TEST_P(CombineWeights, AreRefusedWhereTheyCannotCount) {
       EXPECT_TRUE(says(context.error(), sentence)) << context.error();
     };
     moeCombineArgs_t args = without.combineArgs();
-    args.weights = moeWeightsApply, args.topkWeights = weights;
+    args.weights = moeWeightsApply;
+    args.topkWeights = weights;
     refuses(without, args, "but the handle was made without config.combineWeights");
     args = with.combineArgs();
     args.topkWeights = weights;

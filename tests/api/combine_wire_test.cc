@@ -19,10 +19,13 @@ class CombineWire : public Refusal {
   // Rows of several units, the last one of a step of lanes incomplete.
   static StepCase stepCase(int mode, int layout, int wire) {
     StepCase c;
-    c.mode = mode, c.layout = layout, c.wire = wire;
+    c.mode = mode;
+    c.layout = layout;
+    c.wire = wire;
     c.rowType = moeRowBf16 + (layout + wire) % 3;
     c.hidden = 128 * (1 + (layout * 3 + wire * 2) % 9);
-    c.topk = 4, c.biases = (layout + wire) % 3;
+    c.topk = 4;
+    c.biases = (layout + wire) % 3;
     c.weighted = hasRowPerExpert(static_cast<Layout>(layout)) && wire != moeWireFp8Block;
     c.weightGrads = wire == moeWireNvfp4;
     c.window = wire != moeWireFp8;
@@ -74,7 +77,9 @@ TEST_P(CombineWire, PartsOfARowAreRight) {
     for (int wire = moeWireFp8; wire <= moeWireLogfmt10; ++wire) {
       for (int mode : {moeModeHt, moeModeLl}) {
         StepCase c = stepCase(mode, moeLayoutExpertMajor, wire);
-        c.rowType = moeRowBf16, c.hidden = 7168, c.tokensMax = 2;
+        c.rowType = moeRowBf16;
+        c.hidden = 7168;
+        c.tokensMax = 2;
         runTwice(context, c);
       }
     }
@@ -116,8 +121,10 @@ TEST_P(CombineWire, RanksThatDifferAreNamedByTheField) {
         Calls calls(context, shape);
         calls.untilCombine();
         moeCombineArgs_t args = calls.combineArgs();
-        args.hidden = 128, args.wire = context.rank == 0 ? moeWireFp8 : theirs;
-        args.rows = context.arena.take(512 * 64), args.out = context.arena.take(512 * 64);
+        args.hidden = 128;
+        args.wire = context.rank == 0 ? moeWireFp8 : theirs;
+        args.rows = context.arena.take(512 * 64);
+        args.out = context.arena.take(512 * 64);
         const moeResult_t result = calls.combine(args);
         if (shape.mode == moeModeLl) return expectFailure(context, moeInvalidUsage, sentence);
         EXPECT_EQ(result, moeSuccess);
@@ -139,7 +146,10 @@ TEST_P(CombineWire, RowsWhereCodedOnesGoAreRefused) {
     moeHandleView_t view = MOE_HANDLE_VIEW_INITIALIZER;
     MOE_EXPECT_OK(moeHandleGetView(step.handle(), &view), context);
     moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
-    args.rows = view.combineRows, args.rowType = c.rowType, args.hidden = c.hidden, args.wire = c.wire;
+    args.rows = view.combineRows;
+    args.rowType = c.rowType;
+    args.hidden = c.hidden;
+    args.wire = c.wire;
     args.out = context.arena.take(4096 * 8);
     EXPECT_EQ(moeCombine(step.handle(), &args, context.stream()), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "memory of moeHandleGetView's combineRows, into which rows are coded"));

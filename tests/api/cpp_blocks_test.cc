@@ -11,7 +11,9 @@ class CppBlocks {
  public:
   CppBlocks(const moecomm::Communicator& comm, int layout, int alignment = 1) {
     moecomm::HandleConfig shape(3, 1, layout);
-    shape.mode = moeModeLl, shape.tokensMax = 2, shape.expertAlignment = alignment;
+    shape.mode = moeModeLl;
+    shape.tokensMax = 2;
+    shape.expertAlignment = alignment;
     handle_ = moecomm::Handle(comm, shape);
     handle_.route({std::vector<std::int32_t>{1}});
   }

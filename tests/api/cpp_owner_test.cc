@@ -44,7 +44,9 @@ struct LineCounter {
 TEST(CppOwner, HandlesEndOnceWithTheirScopeOrTheirCommunicator) {
   LineCounter ends{"is destroyed"};
   moecomm::Config config = cppConfig();
-  config.log = LineCounter::take, config.logUser = &ends, config.logLevel = moeLogDebug;
+  config.log = LineCounter::take;
+  config.logUser = &ends;
+  config.logLevel = moeLogDebug;
   Handle outlives;
   cppWorld(1, config, [&](Communicator& comm, int) {
     {
@@ -231,7 +233,8 @@ TEST(CppOwner, OutputsOfADispatchThatAreTooSmallAreRefused) {
   cppWorld(1, cppConfig(), [](Communicator& comm, int) {
     Handle flat(comm, HandleConfig(4, 2));
     HandleConfig config(4, 2);
-    config.layout = moeLayoutExpertMajorPadded, config.tokensMax = 4;
+    config.layout = moeLayoutExpertMajorPadded;
+    config.tokensMax = 4;
     Handle padded(comm, config);
     const std::vector<std::int32_t> topk(4, -1);
     flat.route({topk}), padded.route({topk});

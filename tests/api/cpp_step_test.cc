@@ -36,7 +36,9 @@ class CppStep {
   CppStep(const moecomm::Communicator& comm, int mode, int layout)
       : rank_(comm.info().rank), perExpert_(layout == moeLayoutExpertMajor || layout == moeLayoutExpertMajorPadded) {
     moecomm::HandleConfig shape(kCppExperts, kCppTopk);
-    shape.mode = mode, shape.layout = layout, shape.tokensMax = 8;
+    shape.mode = mode;
+    shape.layout = layout;
+    shape.tokensMax = 8;
     shape.indexType = sizeof(Index) == 8 ? moeIndexInt64 : moeIndexInt32;
     handle = moecomm::Handle(comm, shape);
     EXPECT_EQ(handle.mode(), mode);
@@ -191,8 +193,11 @@ TEST(CppStep, CarriesPlainStructsAndPlainAddresses) {
     const std::array<float, 4> row = {1, 2, 3, static_cast<float>(rank)};
     std::array<float, 8> arrived = {};
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
-    args.rows = row.data(), args.rowType = moeRowFp32, args.hidden = 4;
-    args.outRows = arrived.data(), args.outRowsMax = 2;
+    args.rows = row.data();
+    args.rowType = moeRowFp32;
+    args.hidden = 4;
+    args.outRows = arrived.data();
+    args.outRowsMax = 2;
     handle.route({&other, nullptr, 1});
     handle.dispatch(args);
     EXPECT_EQ(arrived[3], static_cast<float>(other));
@@ -253,7 +258,8 @@ TEST(CppStep, CastsOnTheWayAndSumsAUsersType) {
 TEST(CppStep, KnowsHowManyScalesACastMakes) {
   cppWorld(1, cppConfig(), [](moecomm::Communicator& comm, int) {
     moecomm::HandleConfig shape(1, 1, moeLayoutRankMajor);
-    shape.mode = moeModeLl, shape.tokensMax = 2;
+    shape.mode = moeModeLl;
+    shape.tokensMax = 2;
     moecomm::Handle handle(comm, shape);
     handle.route({std::vector<std::int32_t>{0}});
     const std::vector<CppBfloat16> row(512, CppBfloat16{0x4000});
@@ -290,7 +296,8 @@ TEST(CppStep, KnowsHowManyScalesACastMakes) {
 TEST(CppStep, NeedsNoOutputWithRankMajorSlots) {
   cppWorld(2, cppConfig(), [](moecomm::Communicator& comm, int rank) {
     moecomm::HandleConfig shape(2, 1, moeLayoutRankMajor);
-    shape.mode = moeModeLl, shape.tokensMax = 1;
+    shape.mode = moeModeLl;
+    shape.tokensMax = 1;
     moecomm::Handle handle(comm, shape);
     const std::vector<std::int32_t> topk = {1 - rank};
     const std::vector<float> row(4, static_cast<float>(rank + 5));
@@ -370,7 +377,8 @@ TEST(CppStep, FaultsAreAskedForAndEndNothing) {
 TEST(CppStep, HandlesOfThisRankAloneHaveArraysForOneRank) {
   cppWorld(2, cppConfig(), [](moecomm::Communicator& comm, int rank) {
     moecomm::HandleConfig shape(3, 2, moeLayoutExpertMajorPadded);
-    shape.localOnly = 1, shape.tokensMax = 2;
+    shape.localOnly = 1;
+    shape.tokensMax = 2;
     moecomm::Handle handle(comm, shape);
     const std::vector<std::int32_t> topk = {0, 2, 1, -1};
     const std::vector<float> rows(2 * 4, 3.0f);

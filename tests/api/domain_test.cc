@@ -41,7 +41,11 @@ StepCase randomCase(Rng& rng, int mode) {
   c.weightGrads = rng.coin();
   c.seed = rng.next();
   c.lateWeights = c.weighted && c.seed % 2 == 0;
-  if (c.seed % 3 == 0) c.cast = static_cast<int>(1 + c.seed / 3 % moeCastNvfp4), c.hidden = 128, c.exact = rng.coin();
+  if (c.seed % 3 == 0) {
+    c.cast = static_cast<int>(1 + c.seed / 3 % moeCastNvfp4);
+    c.hidden = 128;
+    c.exact = rng.coin();
+  }
   if (c.cast != moeCastNone && rng.coin()) c.scales = moeScalesTokenContiguous;
   if (c.cast == moeCastFp8Ue8m0 || c.cast > moeCastFp8Pow2) c.scales = rng.below(3);
   c.placed = c.seed % 5 < 2;

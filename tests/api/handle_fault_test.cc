@@ -15,7 +15,10 @@ TEST_P(HandleFaults, EntriesThatCannotBeRefuseTheRouteOnAllRanks) {
       world(3, small(), [&](RankContext& context) {
         Calls calls(context, shape);
         std::vector<std::int32_t> ids = calls.ids();
-        if (context.rank == 1) ids[3 * kTopk] = 1, ids[3 * kTopk + 1] = id;
+        if (context.rank == 1) {
+          ids[3 * kTopk] = 1;
+          ids[3 * kTopk + 1] = id;
+        }
         context.meet();
         MOE_EXPECT_OK(calls.routeBy(ids), context);
         calls.expectStatus(moeInvalidArgument,
@@ -78,7 +81,8 @@ TEST_P(HandleFaults, APaddedDispatchThatDeliversNothingIsAllPadding) {
       MOE_EXPECT_OK(calls.routeBy(ids), context);
       moeDispatchArgs_t args = calls.dispatchArgs();
       auto* experts = static_cast<std::int32_t*>(calls.take(kRowsMax * kTopk * 4));
-      args.outTopkIdx = experts, args.padding = moePadIndices | moePadRows;
+      args.outTopkIdx = experts;
+      args.padding = moePadIndices | moePadRows;
       MOE_EXPECT_OK(calls.dispatch(args), context);
       for (std::int32_t id : context.arena.get(experts, kRowsMax * kTopk)) ASSERT_EQ(id, -1);
       for (float value : context.arena.get(static_cast<float*>(calls.arrived()), kRowsMax * kHidden)) {
@@ -159,7 +163,10 @@ TEST_P(HandleFaults, CombinesThatDifferAreNamedByTheField) {
     };
     differs("moeCombine: ranks disagree: args.rowType is bf16 on rank 0 and fp32 on rank 1",
             [](auto& args, Calls&, int rank) {
-              if (rank == 0) args.rowType = moeRowBf16, args.hidden = 2 * kHidden;
+              if (rank == 0) {
+                args.rowType = moeRowBf16;
+                args.hidden = 2 * kHidden;
+              }
             });
     differs("moeCombine: ranks disagree: row size in units of 16 bytes is 1 on rank 0 and 2 on rank 1",
             [](auto& args, Calls&, int rank) {
@@ -167,7 +174,10 @@ TEST_P(HandleFaults, CombinesThatDifferAreNamedByTheField) {
             });
     differs("gradients of the weights (moeCombineGrads) is without on rank 0 and with on rank 1",
             [](auto& args, Calls& calls, int rank) {
-              if (rank == 1) args.weightGrads = calls.grads(), args.outWeightGrads = calls.outGrads();
+              if (rank == 1) {
+                args.weightGrads = calls.grads();
+                args.outWeightGrads = calls.outGrads();
+              }
             });
   }
 }
@@ -256,11 +266,13 @@ TEST_P(HandleFaults, GradientsThatAreHalfThere) {
       args.weightGrads = calls.grads();
       EXPECT_EQ(calls.combine(args), moeInvalidArgument);
       EXPECT_TRUE(says(context.error(), "args.outWeightGrads is NULL with 8 tokens routed, but args.weightGrads is"));
-      args.weightGrads = nullptr, args.flags = moeCombineGrads;
+      args.weightGrads = nullptr;
+      args.flags = moeCombineGrads;
       EXPECT_EQ(calls.combine(args), moeInvalidArgument);
       EXPECT_TRUE(says(context.error(), "args.outWeightGrads is NULL with 8 tokens routed, but args.flags has"));
       calls.roundTrip();
-      args.flags = 0, args.outWeightGrads = calls.outGrads();
+      args.flags = 0;
+      args.outWeightGrads = calls.outGrads();
       if (context.rank == 0) args.weightGrads = calls.grads();
       MOE_EXPECT_OK(calls.combine(args), context);
       expectLack(calls, context, shape.mode, "args.weightGrads of rank 1 is NULL, but");
@@ -297,7 +309,8 @@ TEST_P(HandleFaults, DispatchesThatDifferAreNamedByTheField) {
   for (int mode : {moeModeHt, moeModeLl}) {
     const auto differs = [&](const char* sentence, const auto& spoil) {
       moeConfig_t wide = small();
-      wide.sideBytesMax = 64, wide.rowBytesMax = 1024;
+      wide.sideBytesMax = 64;
+      wide.rowBytesMax = 1024;
       world(2, wide, [&](RankContext& context) {
         Calls calls(context, handleOf(mode, moeLayoutFlat));
         context.meet();
@@ -312,7 +325,9 @@ TEST_P(HandleFaults, DispatchesThatDifferAreNamedByTheField) {
     differs("args.hidden is 8 on rank 0 and 4 on rank 1", [](auto& args, Calls&) { args.hidden = 4; });
     differs("args.rowType is fp32 on rank 0 and bf16 on rank 1", [](auto& args, Calls&) { args.rowType = moeRowBf16; });
     differs("args.sideBytes is 0 on rank 0 and 16 on rank 1", [](auto& args, Calls& calls) {
-      args.side = calls.sideIn(), args.sideBytes = 16, args.outSide = calls.sideOut();
+      args.side = calls.sideIn();
+      args.sideBytes = 16;
+      args.outSide = calls.sideOut();
     });
   }
 }
@@ -362,7 +377,9 @@ TEST_P(HandleFaults, ButAHandleMayMergeExpertsThatComeTwice) {
         EXPECT_EQ(counts.rows, context.rank == 1 ? 2 * kTokens : 0);
         MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
         moeCombineArgs_t args = calls.combineArgs();
-        args.weights = moeWeightsApply, args.weightGrads = calls.grads(), args.outWeightGrads = calls.outGrads();
+        args.weights = moeWeightsApply;
+        args.weightGrads = calls.grads();
+        args.outWeightGrads = calls.outGrads();
         MOE_EXPECT_OK(calls.combine(args), context);
         const auto sums = context.arena.get(static_cast<float*>(calls.out()), kTokens * kHidden);
         for (int i = 0; i < kTokens * kHidden; ++i) {

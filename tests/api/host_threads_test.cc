@@ -45,9 +45,14 @@ long threadsNow() {
 
 StepCase largeCase(int mode, int layout) {
   StepCase c;
-  c.mode = mode, c.layout = layout;
-  c.hidden = 1024, c.tokensMax = 600, c.experts = 4;
-  c.weighted = layout == moeLayoutExpertMajor, c.weightGrads = true, c.biases = 1;
+  c.mode = mode;
+  c.layout = layout;
+  c.hidden = 1024;
+  c.tokensMax = 600;
+  c.experts = 4;
+  c.weighted = layout == moeLayoutExpertMajor;
+  c.weightGrads = true;
+  c.biases = 1;
   c.seed = static_cast<std::uint64_t>(17 * mode + layout);
   return c;
 }

@@ -72,7 +72,9 @@ void dieLater(const Options& o) {
 
 LoopSettings settingsOf(const Options& o) {
   LoopSettings settings;
-  settings.rank = o.rank, settings.nranks = o.nranks, settings.cuda = o.cuda();
+  settings.rank = o.rank;
+  settings.nranks = o.nranks;
+  settings.cuda = o.cuda();
   settings.mode = o.mode == "ll" ? moeModeLl : moeModeHt;
   settings.beforeStep = [&o](int i) {
     if (!o.dies()) return;

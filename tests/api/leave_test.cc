@@ -28,7 +28,10 @@ class Member {
     arena_ = config.backend == moeBackendCuda ? makeCudaArena(config.device) : makeHostArena();
     EXPECT_EQ(join(&comm_, &config), moeSuccess) << moeGetLastError(nullptr);
     moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
-    shape.experts = kRanks, shape.topk = kTopk, shape.mode = mode, shape.tokensMax = kTokens;
+    shape.experts = kRanks;
+    shape.topk = kTopk;
+    shape.mode = mode;
+    shape.tokensMax = kTokens;
     EXPECT_EQ(moeHandleCreate(&handle_, comm_, &shape), moeSuccess) << error();
     std::vector<std::int32_t> experts;
     for (int t = 0; t < kTokens; ++t) {
@@ -44,14 +47,20 @@ class Member {
   moeResult_t route() { return ended(moeRoute(handle_, experts_, nullptr, kTokens, stream())); }
   moeResult_t dispatch() {
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
-    args.rows = rows_, args.rowType = moeRowFp32, args.hidden = kHidden;
-    args.outRows = arrived_, args.outRowsMax = kRanks * kTokens;
+    args.rows = rows_;
+    args.rowType = moeRowFp32;
+    args.hidden = kHidden;
+    args.outRows = arrived_;
+    args.outRowsMax = kRanks * kTokens;
     return ended(moeDispatch(handle_, &args, stream()));
   }
   moeResult_t combine(int flags = 0) {
     moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
     args.flags = flags;
-    args.rows = arrived_, args.rowType = moeRowFp32, args.hidden = kHidden, args.out = sums_;
+    args.rows = arrived_;
+    args.rowType = moeRowFp32;
+    args.hidden = kHidden;
+    args.out = sums_;
     return ended(moeCombine(handle_, &args, stream()));
   }
   moeResult_t complete() { return ended(moeComplete(handle_, stream())); }

@@ -23,8 +23,12 @@ Steps makeSteps(RankContext& context, int count) {
   Steps steps;
   for (int i = 0; i < count; ++i) {
     StepCase c;
-    c.mode = moeModeLl, c.layout = kLayouts[i % 4], c.seed = 10 + static_cast<std::uint64_t>(i);
-    c.hidden = 64 << i % 4, c.sideBytes = 16 * (i % 2), c.weightGrads = i % 2 != 0;
+    c.mode = moeModeLl;
+    c.layout = kLayouts[i % 4];
+    c.seed = 10 + static_cast<std::uint64_t>(i);
+    c.hidden = 64 << i % 4;
+    c.sideBytes = 16 * (i % 2);
+    c.weightGrads = i % 2 != 0;
     steps.push_back(std::make_unique<MoeStep>(context, c));
   }
   return steps;

@@ -16,16 +16,25 @@ class LocalOnly : public Refusal {};
 StepCase ownCase(int mode, int layout, int rank, int nranks, int allExperts) {
   const ExpertMap map(allExperts, nranks);
   StepCase c;
-  c.mode = mode, c.layout = layout, c.describes = true;
-  c.allExperts = allExperts, c.experts = map.count(rank), c.firstOwn = map.first(rank);
-  c.topk = 4, c.tokensMax = 11;
+  c.mode = mode;
+  c.layout = layout;
+  c.describes = true;
+  c.allExperts = allExperts;
+  c.experts = map.count(rank);
+  c.firstOwn = map.first(rank);
+  c.topk = 4;
+  c.tokensMax = 11;
   c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
-  c.weighted = layout == moeLayoutExpertMajor, c.lateWeights = c.weighted && mode == moeModeHt;
-  c.weightGrads = layout % 2 == 0, c.wideIndex = hasRowPerExpert(static_cast<Layout>(layout)), c.biases = layout % 3;
+  c.weighted = layout == moeLayoutExpertMajor;
+  c.lateWeights = c.weighted && mode == moeModeHt;
+  c.weightGrads = layout % 2 == 0;
+  c.wideIndex = hasRowPerExpert(static_cast<Layout>(layout));
+  c.biases = layout % 3;
   c.idKind = layout % 2 == 0 ? moeIdsGlobal : moeIdsLocal;
   c.padding = moePadIndices | moePadRows;
   c.arrivals = layout == moeLayoutExpertMajorPadded || (layout == moeLayoutExpertMajor && mode == moeModeHt);
-  c.expertCounts = layout == moeLayoutRankMajor, c.rowsBudget = layout == moeLayoutFlat ? 7 : 0;
+  c.expertCounts = layout == moeLayoutRankMajor;
+  c.rowsBudget = layout == moeLayoutFlat ? 7 : 0;
   c.sideBytes = layout == moeLayoutRankMajor ? 32 : 0;
   c.window = mode == moeModeHt;
   c.seed = static_cast<std::uint64_t>(860 + 10 * mode + layout);
@@ -72,7 +81,9 @@ TEST_P(LocalOnly, CastsAndCodesRowsAsOthersDo) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
       world(2, config(), [&](RankContext& context) {
         StepCase c = ownCase(mode, layout, context.rank, context.nranks, 7);
-        c.hidden = 256, c.cast = layout % 2 == 0 ? moeCastFp8 : moeCastMxfp8, c.expertCounts = false;
+        c.hidden = 256;
+        c.cast = layout % 2 == 0 ? moeCastFp8 : moeCastMxfp8;
+        c.expertCounts = false;
         c.scales = layout == moeLayoutExpertMajor ? moeScales128x4 : moeScalesTokenContiguous;
         SCOPED_TRACE(c.name());
         std::barrier<> alone(1);
@@ -104,8 +115,12 @@ constexpr struct { int experts, topk, tokens, hidden; } kSums{10, 4, 12, 8};
 
 moeHandleConfig_t sumHandle(int mode, int layout, bool localOnly) {
   moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
-  shape.experts = kSums.experts, shape.topk = kSums.topk, shape.tokensMax = kSums.tokens;
-  shape.mode = mode, shape.layout = layout, shape.localOnly = localOnly ? 1 : 0;
+  shape.experts = kSums.experts;
+  shape.topk = kSums.topk;
+  shape.tokensMax = kSums.tokens;
+  shape.mode = mode;
+  shape.layout = layout;
+  shape.localOnly = localOnly ? 1 : 0;
   return shape;
 }
 
@@ -120,15 +135,22 @@ std::vector<float> sumsOf(RankContext& context, moeHandle_t handle, int rowsMax,
   auto* arrived = static_cast<float*>(arena.take(static_cast<std::size_t>(rowsMax * kSums.hidden) * 4));
   auto* sums = static_cast<float*>(arena.take(count * 4));
   moeDispatchArgs_t sending = MOE_DISPATCH_ARGS_INITIALIZER;
-  sending.rows = arena.put<float>(rows), sending.rowType = moeRowFp32, sending.hidden = kSums.hidden;
-  sending.outRows = arrived, sending.outRowsMax = rowsMax, sending.padding = moePadRows;
+  sending.rows = arena.put<float>(rows);
+  sending.rowType = moeRowFp32;
+  sending.hidden = kSums.hidden;
+  sending.outRows = arrived;
+  sending.outRowsMax = rowsMax;
+  sending.padding = moePadRows;
   MOE_EXPECT_OK(moeRouteDispatch(handle, ids, arena.put<float>(given), kSums.tokens, &sending, context.stream()),
                 context);
   std::vector<float> made = arena.get(arrived, static_cast<std::size_t>(rowsMax * kSums.hidden));
   for (float& value : made) value *= 3;
   arena.upload(arrived, made.data(), made.size() * 4);
   moeCombineArgs_t combine = MOE_COMBINE_ARGS_INITIALIZER;
-  combine.rows = arrived, combine.rowType = moeRowFp32, combine.hidden = kSums.hidden, combine.weights = weights;
+  combine.rows = arrived;
+  combine.rowType = moeRowFp32;
+  combine.hidden = kSums.hidden;
+  combine.weights = weights;
   combine.out = sums;
   MOE_EXPECT_OK(moeCombine(handle, &combine, context.stream()), context);
   return arena.get(sums, count);
@@ -174,15 +196,19 @@ TEST_P(LocalOnly, SumsOfAllRanksAreThoseOfAnOrdinaryHandle) {
 // Ranks with fewer experts than ranks: one has none.
 TEST_P(LocalOnly, ARankWithoutExpertsHasNoRowsAndSumsOfZero) {
   inEveryLayout([&](moeHandleConfig_t shape) {
-    shape.experts = 1, shape.topk = 1, shape.localOnly = 1;
+    shape.experts = 1;
+    shape.topk = 1;
+    shape.localOnly = 1;
     world(2, small(), [&](RankContext& context) {
       moeHandle_t handle = nullptr;
       MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
       const auto* ids = context.arena.put<std::int32_t>(std::vector<std::int32_t>{0, -1});
       moeDispatchArgs_t sending = MOE_DISPATCH_ARGS_INITIALIZER;
       sending.rows = context.arena.put<float>(std::vector<float>(2 * kHidden, 1.0f));
-      sending.rowType = moeRowFp32, sending.hidden = kHidden;
-      sending.outRows = context.arena.take(8 * kRowBytes), sending.outRowsMax = 8;
+      sending.rowType = moeRowFp32;
+      sending.hidden = kHidden;
+      sending.outRows = context.arena.take(8 * kRowBytes);
+      sending.outRowsMax = 8;
       MOE_EXPECT_OK(moeRoute(handle, ids, nullptr, 2, context.stream()), context);
       MOE_EXPECT_OK(moeDispatch(handle, &sending, context.stream()), context);
       moeCounts_t counts = MOE_COUNTS_INITIALIZER;
@@ -191,7 +217,9 @@ TEST_P(LocalOnly, ARankWithoutExpertsHasNoRowsAndSumsOfZero) {
       const int own = context.rank == 0 ? 1 : 0;
       EXPECT_EQ(std::pair(counts.localExperts, counts.rows), std::pair(own, own));
       moeCombineArgs_t combine = MOE_COMBINE_ARGS_INITIALIZER;
-      combine.rows = sending.outRows, combine.rowType = moeRowFp32, combine.hidden = kHidden;
+      combine.rows = sending.outRows;
+      combine.rowType = moeRowFp32;
+      combine.hidden = kHidden;
       combine.out = context.arena.take(2 * kRowBytes);
       MOE_EXPECT_OK(moeCombine(handle, &combine, context.stream()), context);
       std::vector<float> expected(2 * kHidden, 0.0f);
@@ -245,14 +273,17 @@ TEST_P(LocalOnly, ArgumentsThatCannotBeAreRefused) {
     shape.localOnly = 2;
     EXPECT_EQ(moeHandleCreate(&handle, context.comm, &shape), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "config.localOnly is 2, must be 0..1"));
-    shape.localOnly = 1, shape.experts = 65;
+    shape.localOnly = 1;
+    shape.experts = 65;
     EXPECT_EQ(moeHandleCreate(&handle, context.comm, &shape), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "config.experts is 65"));
     shape.experts = 4;
     Calls calls(context, shape);
     const std::vector<std::int32_t> logical = {0, 1, 2, 0};
     moePlacement_t placement = MOE_PLACEMENT_INITIALIZER;
-    placement.logicalExperts = 3, placement.physicalExperts = 4, placement.logical = logical.data();
+    placement.logicalExperts = 3;
+    placement.physicalExperts = 4;
+    placement.logical = logical.data();
     for (const moePlacement_t* given : {static_cast<const moePlacement_t*>(&placement), {}}) {
       EXPECT_EQ(moeHandleSetPlacement(calls.handle(), given, context.stream()), moeInvalidUsage);
       EXPECT_TRUE(says(context.error(), "moeHandleSetPlacement: the handle was made with config.localOnly"));
@@ -321,7 +352,8 @@ TEST_P(LocalOnly, AStepThatFailsEndsTheGroup) {
         MOE_EXPECT_OK(calls.route(), context);
         MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
         moeCombineArgs_t combine = calls.combineArgs();
-        combine.ready = context.arena.put<std::uint32_t>(std::vector<std::uint32_t>{1, 0}), combine.readyValue = 1;
+        combine.ready = context.arena.put<std::uint32_t>(std::vector<std::uint32_t>{1, 0});
+        combine.readyValue = 1;
         calls.combine(combine);
       }
       expectFailure(context, moeTimeout,
@@ -339,7 +371,8 @@ TEST_P(LocalOnly, RowsMayStayInTheirSlots) {
     moeHandleView_t view = MOE_HANDLE_VIEW_INITIALIZER;
     MOE_ASSERT_OK(moeHandleGetView(calls.handle(), &view), context);
     moeDispatchArgs_t sending = calls.dispatchArgs();
-    sending.outRows = nullptr, sending.outRowsMax = 0;
+    sending.outRows = nullptr;
+    sending.outRowsMax = 0;
     MOE_EXPECT_OK(calls.routeDispatch(sending), context);
     const auto rows = context.arena.get(static_cast<const float*>(view.rows), kTokens * kHidden);
     EXPECT_EQ(rows, std::vector<float>(kTokens * kHidden, 1.0f));
@@ -370,10 +403,13 @@ struct Blocks {
 TEST(LocalOnlyMemory, IsTakenForTheFirstHandleAndGivenBackWithTheCommunicator) {
   Blocks blocks;
   moeConfig_t config = testConfig(moeBackendHost);
-  config.allocate = Blocks::take, config.free = Blocks::giveBack, config.allocateUser = &blocks;
+  config.allocate = Blocks::take;
+  config.free = Blocks::giveBack;
+  config.allocateUser = &blocks;
   config.stagingRows = -1;
   moeConfig_t same = config;
-  same.heapBytes = 0, same.stagingRows = 0;
+  same.heapBytes = 0;
+  same.stagingRows = 0;
   moeMemorySize_t size = MOE_MEMORY_SIZE_INITIALIZER;
   ASSERT_EQ(moeCommGetMemorySize(1, &same, &size), moeSuccess) << moeGetLastError(nullptr);
   moeUniqueId_t id;
@@ -383,7 +419,9 @@ TEST(LocalOnlyMemory, IsTakenForTheFirstHandleAndGivenBackWithTheCommunicator) {
   moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
   moeHandle_t handle = nullptr;
   ASSERT_EQ(moeHandleCreate(&handle, comm, &shape), moeSuccess);
-  shape.localOnly = 1, shape.topk = 9;  // refused, which changes nothing
+  // refused, which changes nothing
+  shape.localOnly = 1;
+  shape.topk = 9;
   EXPECT_EQ(moeHandleCreate(&handle, comm, &shape), moeInvalidArgument);
   EXPECT_EQ(blocks.sizes.count(size.windowBytes), 0u);
   shape.topk = kTopk;

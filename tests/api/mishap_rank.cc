@@ -32,7 +32,8 @@ int run(const Options& o) {
   moeConfig_t config = testConfig(moeBackendHost);
   config.timeoutMs = o.timeoutMs;
   LoopSettings settings;
-  settings.rank = o.rank, settings.nranks = o.nranks;
+  settings.rank = o.rank;
+  settings.nranks = o.nranks;
   settings.mode = o.mode == "ll" ? moeModeLl : moeModeHt;
   if (o.steps != 0) settings.stepsMax = o.steps;
   settings.beforeStep = [&](int i) {

@@ -13,7 +13,11 @@ constexpr int kRounds = 12;
 
 moeHandleConfig_t shapeOf(int mode, int layout) {
   moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
-  shape.experts = 8, shape.topk = 2, shape.mode = mode, shape.layout = layout, shape.tokensMax = 8;
+  shape.experts = 8;
+  shape.topk = 2;
+  shape.mode = mode;
+  shape.layout = layout;
+  shape.tokensMax = 8;
   return shape;
 }
 
@@ -112,7 +116,8 @@ class Misuser {
     });
     all.push_back([this] {
       moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
-      args.rowType = moeRowBf16, args.hidden = 8;
+      args.rowType = moeRowBf16;
+      args.hidden = 8;
       expectRefusal(moeRouteDispatch(someHandle(), nullptr, nullptr, rng_.between(1, 8), &args, context_.stream()),
                     "topkIdx is NULL");
     });
@@ -122,7 +127,8 @@ class Misuser {
     const auto add = [&](const char* part, std::function<void(moeDispatchArgs_t&)> spoil) {
       all.push_back([this, part, spoil = std::move(spoil)] {
         moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
-        args.rowType = moeRowBf16, args.hidden = 8;
+        args.rowType = moeRowBf16;
+        args.hidden = 8;
         spoil(args);
         const bool routes = rng_.coin();
         expectRefusal(routes ? moeRouteDispatch(someHandle(), nullptr, nullptr, 0, &args, context_.stream())
@@ -157,11 +163,13 @@ class Misuser {
     add("args.padding is ", [this](auto& args) { args.padding = absurd(); });
     add("args.idKind is ", [this](auto& args) { args.idKind = absurd(); });
     add("overlaps args.outRows (", [this](auto& args) {
-      args.outRows = bytes_, args.outRowsMax = 8;
+      args.outRows = bytes_;
+      args.outRowsMax = 8;
       args.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes_) + rng_.below(8 * 4);
     });
     add("moeMemAlloc has given only ", [this](auto& args) {
-      args.outRows = windowBlock(), args.outRowsMax = std::numeric_limits<std::int64_t>::max() - rng_.below(1 << 20);
+      args.outRows = windowBlock();
+      args.outRowsMax = std::numeric_limits<std::int64_t>::max() - rng_.below(1 << 20);
     });
   }
 
@@ -169,7 +177,8 @@ class Misuser {
     const auto add = [&](const char* part, std::function<void(moeCombineArgs_t&)> spoil) {
       all.push_back([this, part, spoil = std::move(spoil)] {
         moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
-        args.rowType = moeRowBf16, args.hidden = 8;
+        args.rowType = moeRowBf16;
+        args.hidden = 8;
         spoil(args);
         expectRefusal(moeCombine(someHandle(), &args, context_.stream()), part);
       });
@@ -242,7 +251,10 @@ TEST_P(Misuse, IsRefusedAndTheNextStepIsRight) {
       mine += misuser.makeAll();
       for (int mode : {moeModeHt, moeModeLl}) {
         StepCase c;
-        c.mode = mode, c.layout = round % 4, c.weightGrads = round % 2 != 0, c.seed = static_cast<unsigned>(round) + 1;
+        c.mode = mode;
+        c.layout = round % 4;
+        c.weightGrads = round % 2 != 0;
+        c.seed = static_cast<unsigned>(round) + 1;
         MoeStep step(context, c);
         step.prepare(round);
         step.route();

@@ -160,22 +160,32 @@ class RoomyRank {
       return std::make_unique<Guarded>(context_, bytes, window);
     };
     args_ = MOE_DISPATCH_ARGS_INITIALIZER;
-    args_.rows = rows_, args_.rowType = moeRowFp32, args_.hidden = kWidth;
+    args_.rows = rows_;
+    args_.rowType = moeRowFp32;
+    args_.hidden = kWidth;
     if (call.differs && context_.rank == 1) args_.hidden = kWidth / 2;
-    args_.flags = call.split ? moeSendOnly : 0, args_.padding = call.padding;
+    args_.flags = call.split ? moeSendOnly : 0;
+    args_.padding = call.padding;
     args_.outRowsMax = room_;
-    out_ = take(room_ * rowBytes(), case_.window), args_.outRows = out_->at<void>();
-    sources_ = take(room_ * 4), args_.outSourceIndex = sources_->at<std::int32_t>();
-    infos_ = take(room_ * 12), args_.outSourceInfo = infos_->at<std::int32_t>();
-    weights_ = take(room_ * 4 * (perExpert() ? 1 : kTopk)), args_.outTopkWeights = weights_->at<float>();
+    out_ = take(room_ * rowBytes(), case_.window);
+    args_.outRows = out_->at<void>();
+    sources_ = take(room_ * 4);
+    args_.outSourceIndex = sources_->at<std::int32_t>();
+    infos_ = take(room_ * 12);
+    args_.outSourceInfo = infos_->at<std::int32_t>();
+    weights_ = take(room_ * 4 * (perExpert() ? 1 : kTopk));
+    args_.outTopkWeights = weights_->at<float>();
     topkIds_ = take(perExpert() ? 0 : room_ * 4 * kTopk);
-    experts_ = take(perExpert() ? room_ * 4 : 0), ranges_ = take(perExpert() ? 2 * kRanks * 8 : 0);
-    offsets_ = take(case_.layout == moeLayoutExpertMajor ? 12 : 0), blockOffsets_ = take(12);
+    experts_ = take(perExpert() ? room_ * 4 : 0);
+    ranges_ = take(perExpert() ? 2 * kRanks * 8 : 0);
+    offsets_ = take(case_.layout == moeLayoutExpertMajor ? 12 : 0);
+    blockOffsets_ = take(12);
     cumulative_ = take(8);
     context_.arena.upload(cumulative_->at<void>(), std::array<std::int32_t, 2>{}.data(), 8);
     args_.cumulativeRows = cumulative_->at<std::int32_t>();
     if (perExpert()) {
-      args_.outRowExperts = experts_->at<std::int32_t>(), args_.outLayoutRange = ranges_->at<std::int64_t>();
+      args_.outRowExperts = experts_->at<std::int32_t>();
+      args_.outLayoutRange = ranges_->at<std::int64_t>();
     } else {
       args_.outTopkIdx = topkIds_->at<void>();
     }
@@ -188,7 +198,9 @@ class RoomyRank {
     beside_ = take(casts() ? scaleBytes() : room_ * (side ? kSideWords * 4 : 8)),
     more_ = take(side || casts() ? 0 : room_ * 24);
     if (side) {
-      args_.side = side_, args_.sideBytes = kSideWords * 4, args_.outSide = beside_->at<void>();
+      args_.side = side_;
+      args_.sideBytes = kSideWords * 4;
+      args_.outSide = beside_->at<void>();
     } else if (casts()) {
       args_.cast = case_.beside == Beside::scales ? moeCastFp8 : moeCastMxfp8;
       args_.outScales = beside_->at<void>();
@@ -197,16 +209,24 @@ class RoomyRank {
         args_.outScaleBlockOffsets = blockOffsets_->at<std::int32_t>();
     } else {
       payloads_.fill(MOE_PAYLOAD_INITIALIZER);
-      payloads_[0].bytes = 8, payloads_[0].in = side_, payloads_[0].inRowStride = kSideWords * 4;
-      payloads_[1].bytes = 24, payloads_[1].in = side_ + 2, payloads_[1].inRowStride = kSideWords * 4;
-      payloads_[0].out = beside_->at<void>(), payloads_[1].out = more_->at<void>();
-      args_.payloads = payloads_.data(), args_.payloadCount = 2;
+      payloads_[0].bytes = 8;
+      payloads_[0].in = side_;
+      payloads_[0].inRowStride = kSideWords * 4;
+      payloads_[1].bytes = 24;
+      payloads_[1].in = side_ + 2;
+      payloads_[1].inRowStride = kSideWords * 4;
+      payloads_[0].out = beside_->at<void>();
+      payloads_[1].out = more_->at<void>();
+      args_.payloads = payloads_.data();
+      args_.payloadCount = 2;
     }
   }
   // The step goes on whatever the dispatch did.
   void combine() {
     moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
-    args.rows = made_, args.rowType = moeRowFp32, args.hidden = kWidth;
+    args.rows = made_;
+    args.rowType = moeRowFp32;
+    args.hidden = kWidth;
     const Guarded sums(context_, std::int64_t{tokens()} * kWidth * 4, false);
     args.out = sums.at<void>();
     MOE_EXPECT_OK(moeCombine(handle_, &args, context_.stream()), context_);
@@ -353,7 +373,8 @@ class OutputRoom : public OnBackend {
   template <class Body>
   void inEachCase(Body body) {
     moeConfig_t wide = config();
-    wide.sideBytesMax = 64, wide.rowBytesMax = 1024;
+    wide.sideBytesMax = 64;
+    wide.rowBytesMax = 1024;
     for (int i = 0; i < 2 * 4 * 4 * 2; ++i) {
       const RoomCase c{i % 2 == 0 ? moeModeHt : moeModeLl, i / 2 % 4, static_cast<Beside>(i / 8 % 4), i / 32 != 0};
       if (c.window && c.mode == moeModeLl) continue;

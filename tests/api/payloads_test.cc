@@ -19,8 +19,11 @@ PayloadCase fourPayloads(bool columns) {
 
 StepCase payloadCase(int mode, int layout, bool columns) {
   StepCase c;
-  c.mode = mode, c.layout = layout, c.payloads = fourPayloads(columns);
-  c.tokensMax = 9, c.alignment = columns ? 8 : 1;
+  c.mode = mode;
+  c.layout = layout;
+  c.payloads = fourPayloads(columns);
+  c.tokensMax = 9;
+  c.alignment = columns ? 8 : 1;
   c.window = mode == moeModeHt && columns;
   c.padding = columns ? moePadRows : 0;
   c.seed = static_cast<std::uint64_t>(4000 + 40 * mode + 2 * layout + (columns ? 1 : 0));
@@ -68,7 +71,8 @@ TEST_P(Payloads, MayBeDenseRowsOnOneRankAndColumnsOnOthers) {
           StepCase c = payloadCase(mode, layout, false);
           c.payloads.forms = {{8, 32, dense ? moeScalesRowMajor : moeScalesTokenContiguous, 0}};
           c.payloads.columns = !dense;
-          c.cast = cast, c.hidden = 256;
+          c.cast = cast;
+          c.hidden = 256;
           MoeStep step(context, c);
           for (int i = 0; i < 4; ++i) runStep(step, i);
         });
@@ -83,7 +87,8 @@ TEST_P(Payloads, TravelBesideACast) {
       world(3, withRoom(config()), [&](RankContext& context) {
         for (const int cast : {moeCastFp8, moeCastMxfp8, moeCastNvfp4}) {
           StepCase c = payloadCase(mode, layout, cast == moeCastMxfp8);
-          c.cast = cast, c.hidden = 256;
+          c.cast = cast;
+          c.hidden = 256;
           c.scales = cast == moeCastMxfp8 ? moeScales128x4 : moeScalesTokenContiguous;
           MoeStep step(context, c);
           for (int i = 0; i < 2; ++i) runStep(step, i);
@@ -99,9 +104,13 @@ TEST_P(Payloads, AreSidePayloadInAView) {
     std::vector<std::int32_t> words(kTokens * 3);
     for (std::size_t i = 0; i < words.size(); ++i) words[i] = 1000 * context.rank + static_cast<int>(i);
     moePayload_t payload = MOE_PAYLOAD_INITIALIZER;
-    payload.bytes = 12, payload.in = context.arena.put<std::int32_t>(words);
+    payload.bytes = 12;
+    payload.in = context.arena.put<std::int32_t>(words);
     moeDispatchArgs_t args = calls.dispatchArgs();
-    args.outRows = nullptr, args.outRowsMax = 0, args.payloads = &payload, args.payloadCount = 1;
+    args.outRows = nullptr;
+    args.outRowsMax = 0;
+    args.payloads = &payload;
+    args.payloadCount = 1;
     context.meet();
     MOE_EXPECT_OK(calls.routeDispatch(args), context);
     context.arena.synchronize();
@@ -129,7 +138,9 @@ constexpr Spoiled kSpoiled[] = {
     {[](moeDispatchArgs_t& args, moePayload_t*) { args.payloadCount = -1; }, "args.payloadCount is -1"},
     {[](moeDispatchArgs_t& args, moePayload_t*) { args.payloads = nullptr; }, "args.payloads is NULL"},
     {[](moeDispatchArgs_t& args, moePayload_t* p) {
-       args.sideBytes = 16, args.side = p[0].in, args.outSide = p[0].out;
+       args.sideBytes = 16;
+       args.side = p[0].in;
+       args.outSide = p[0].out;
      },
      "args.sideBytes is 16, but args.payloadCount 2"},
     {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].size = 8; }, "args.payloads[1].size is 8"},
@@ -163,10 +174,12 @@ TEST_P(Payloads, ThatCannotBeAreRefusedAndTheHandleGoesOn) {
         moePayload_t payloads[2] = {MOE_PAYLOAD_INITIALIZER, MOE_PAYLOAD_INITIALIZER};
         for (int i = 0; i < 2; ++i) {
           payloads[i].bytes = i == 0 ? 8 : 4;
-          payloads[i].in = calls.take(kTokens * 8), payloads[i].out = calls.take(kRowsMax * 8);
+          payloads[i].in = calls.take(kTokens * 8);
+          payloads[i].out = calls.take(kRowsMax * 8);
         }
         moeDispatchArgs_t args = calls.dispatchArgs();
-        args.payloads = payloads, args.payloadCount = 2;
+        args.payloads = payloads;
+        args.payloadCount = 2;
         spoiled.spoil(args, payloads);
         EXPECT_EQ(calls.dispatch(args), moeInvalidArgument) << spoiled.sentence;
         EXPECT_TRUE(says(context.error(), spoiled.sentence));
@@ -191,7 +204,8 @@ TEST_P(Payloads, OfOtherSizesOnAnotherRankDeliverNothing) {
         payloads[i].in = calls.take(kTokens * 8), payloads[i].out = calls.take(kRowsMax * 8);
       }
       moeDispatchArgs_t args = calls.dispatchArgs();
-      args.payloads = payloads, args.payloadCount = 2;
+      args.payloads = payloads;
+      args.payloadCount = 2;
       context.meet();
       MOE_EXPECT_OK(calls.routeDispatch(args), context);
       calls.expectStatus(moeInvalidUsage, "ranks disagree: the fingerprint of the sizes in args.payloads is");

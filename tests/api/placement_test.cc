@@ -11,11 +11,18 @@ class Placements : public Refusal {};
 
 StepCase placedCase(int mode, int layout) {
   StepCase c;
-  c.mode = mode, c.layout = layout, c.placed = true, c.describes = true;
-  c.experts = 11, c.topk = 3, c.tokensMax = 10;
+  c.mode = mode;
+  c.layout = layout;
+  c.placed = true;
+  c.describes = true;
+  c.experts = 11;
+  c.topk = 3;
+  c.tokensMax = 10;
   c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
-  c.weighted = layout == moeLayoutExpertMajor, c.lateWeights = c.weighted && mode == moeModeHt;
-  c.weightGrads = layout % 2 == 0, c.wideIndex = layout == moeLayoutFlat;
+  c.weighted = layout == moeLayoutExpertMajor;
+  c.lateWeights = c.weighted && mode == moeModeHt;
+  c.weightGrads = layout % 2 == 0;
+  c.wideIndex = layout == moeLayoutFlat;
   c.idKind = layout == moeLayoutRankMajor ? moeIdsGlobal : moeIdsLocal;
   c.expertCounts = layout == moeLayoutFlat;
   c.seed = static_cast<std::uint64_t>(840 + 10 * mode + layout);
@@ -51,7 +58,9 @@ TEST_P(Placements, AreSwappedBetweenStepsInEveryLayoutAndMode) {
 // Two ranks with two places each; expert 0 has a copy on each rank.
 moePlacement_t twoCopies(const std::vector<std::int32_t>& logical) {
   moePlacement_t placement = MOE_PLACEMENT_INITIALIZER;
-  placement.logicalExperts = 3, placement.physicalExperts = 4, placement.logical = logical.data();
+  placement.logicalExperts = 3;
+  placement.physicalExperts = 4;
+  placement.logical = logical.data();
   return placement;
 }
 
@@ -127,7 +136,8 @@ TEST_P(Placements, ThatDifferAreNamedAcrossDomainsToo) {
   for (const int mode : {moeModeHt, moeModeLl}) {
     for (const int domainSize : {2, 1}) {
       moeConfig_t cut = small();
-      cut.domainSize = domainSize, cut.transport = domainSize == 1 ? moeTransportTcp : 0;
+      cut.domainSize = domainSize;
+      cut.transport = domainSize == 1 ? moeTransportTcp : 0;
       for (const bool both : {false, true}) {
         world(2, cut, [&](RankContext& context) {
           routeByDifferentOnes(context, mode, both);
@@ -144,7 +154,8 @@ TEST_P(Placements, ThatCannotBeAreRefusedAndChangeNothing) {
     std::vector<std::int32_t> logical = {0, 1, 2, 0}, ranks = {0, 0, 1, 1}, local = {0, 1, 0, 1};
     const auto right = [&] {
       moePlacement_t p = twoCopies(logical);
-      p.ranks = ranks.data(), p.localExperts = local.data();
+      p.ranks = ranks.data();
+      p.localExperts = local.data();
       return p;
     };
     const auto refuses = [&](const moePlacement_t& placement, const char* sentence) {
@@ -171,15 +182,20 @@ TEST_P(Placements, ThatCannotBeAreRefusedAndChangeNothing) {
     refuses(wrong, "placement.physicalExperts is 5, must be 1..4");
     wrong.physicalExperts = 0;
     refuses(wrong, "placement.physicalExperts is 0, must be 1..4");
-    wrong = right(), wrong.logicalExperts = 5;
+    wrong = right();
+    wrong.logicalExperts = 5;
     refuses(wrong, "placement.logicalExperts is 5, must be 1..4");
-    wrong = right(), wrong.logical = nullptr;
+    wrong = right();
+    wrong.logical = nullptr;
     refuses(wrong, "placement.logical is NULL");
-    wrong = right(), wrong.ranks = nullptr;
+    wrong = right();
+    wrong.ranks = nullptr;
     refuses(wrong, "one is not enough");
-    wrong = twoCopies(logical), wrong.physicalExperts = 3;
+    wrong = twoCopies(logical);
+    wrong.physicalExperts = 3;
     refuses(wrong, "placement.physicalExperts is 3, but the handle has 4 experts");
-    wrong = right(), wrong.size = 3;
+    wrong = right();
+    wrong.size = 3;
     refuses(wrong, "placement.size is 3");
     EXPECT_EQ(moeHandleSetPlacement(nullptr, nullptr, nullptr), moeInvalidArgument);
     context.meet();

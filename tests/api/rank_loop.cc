@@ -67,7 +67,9 @@ Loop::Loop(const LoopSettings& settings, moeComm_t comm, Arena& arena) : setting
   }
   ids_ = arena.put<std::int32_t>(ids);
   const auto take = [&](int rows) { return static_cast<std::uint8_t*>(arena.take(bytesOf(rows))); };
-  rows_ = take(kTokens), out_ = take(kTokens * settings.nranks), sums_ = take(kTokens);
+  rows_ = take(kTokens);
+  out_ = take(kTokens * settings.nranks);
+  sums_ = take(kTokens);
 }
 
 void Loop::writeRows(int round) {
@@ -83,10 +85,16 @@ void Loop::writeRows(int round) {
 
 moeResult_t Loop::step(moeComm_t comm) {
   moeDispatchArgs_t dispatch = MOE_DISPATCH_ARGS_INITIALIZER;
-  dispatch.rows = rows_, dispatch.rowType = moeRowBf16, dispatch.hidden = kHidden;
-  dispatch.outRows = out_, dispatch.outRowsMax = std::int64_t{kTokens} * settings_.nranks;
+  dispatch.rows = rows_;
+  dispatch.rowType = moeRowBf16;
+  dispatch.hidden = kHidden;
+  dispatch.outRows = out_;
+  dispatch.outRowsMax = std::int64_t{kTokens} * settings_.nranks;
   moeCombineArgs_t combine = MOE_COMBINE_ARGS_INITIALIZER;
-  combine.rows = out_, combine.rowType = moeRowBf16, combine.hidden = kHidden, combine.out = sums_;
+  combine.rows = out_;
+  combine.rowType = moeRowBf16;
+  combine.hidden = kHidden;
+  combine.out = sums_;
   settings_.inLibrary(true);
   moeResult_t result = moeRoute(handle_, ids_, nullptr, kTokens, arena_.stream());
   if (result == moeSuccess) result = moeDispatch(handle_, &dispatch, arena_.stream());
@@ -168,7 +176,10 @@ RankEnd joinAndLoop(const LoopSettings& settings, const moeConfig_t& config, Are
   if (end.loop.result != moeSuccess) {
     end.sentence = moeGetLastError(nullptr);
     // The rendezvous is a thread with a listener and an eventfd. It reports the failure to late ranks for ten seconds.
-    if (settings.rank == 0) end.before.descriptors += 2, ++end.before.threads;
+    if (settings.rank == 0) {
+      end.before.descriptors += 2;
+      ++end.before.threads;
+    }
   } else {
     end.loop = loopUntilFailure(settings, comm, arena);
     if (end.loop.result != moeSuccess) end.sentence = moeGetLastError(comm);

@@ -117,7 +117,8 @@ TEST_P(HostRefusal, OfArraysThatDescribeARouteLetsTheCommunicatorGoOn) {
       refusesSent(moeInvalidArgument, nullptr, "sent is NULL");
       sent.tokensPerExpert = reinterpret_cast<std::int32_t*>(bytes + 2);
       refusesSent(moeInvalidArgument, &sent, "sent.tokensPerExpert is ");
-      sent.tokensPerExpert = words + 1, sent.tokensPerRank = words;
+      sent.tokensPerExpert = words + 1;
+      sent.tokensPerRank = words;
       refusesSent(moeInvalidArgument, &sent, "overlaps sent.tokensPerRank (");
       const auto refuses = [&](const char* sentence, const auto& spoil) {
         moeDispatchArgs_t args = calls.dispatchArgs();
@@ -159,10 +160,12 @@ TEST_P(HostRefusal, OfACombineLetsTheCommunicatorGoOn) {
       EXPECT_TRUE(says(context.error(), "overlaps args.rows ("));
       refusesSum("overlaps args.bias0 (", [&](auto& args) { args.bias0 = static_cast<char*>(args.out) + 16; });
       refusesSum("args.weightGrads is ", [&](auto& args) {
-        args.weightGrads = reinterpret_cast<float*>(bytes + 2), args.outWeightGrads = calls.outGrads();
+        args.weightGrads = reinterpret_cast<float*>(bytes + 2);
+        args.outWeightGrads = calls.outGrads();
       });
       refusesSum("args.outWeightGrads is ", [&](auto& args) {
-        args.weightGrads = calls.grads(), args.outWeightGrads = reinterpret_cast<float*>(bytes + 2);
+        args.weightGrads = calls.grads();
+        args.outWeightGrads = reinterpret_cast<float*>(bytes + 2);
       });
       calls.roundTrip();
     });
@@ -177,7 +180,9 @@ TEST_P(HostRefusal, MoreRowsThanABlockCanHoldAreNotMultipliedAway) {
     MOE_ASSERT_OK(moeMemAlloc(context.comm, 256, &block), context);
     MOE_EXPECT_OK(moeRoute(alone, nullptr, nullptr, 0, context.stream()), context);
     moeDispatchArgs_t args = calls.dispatchArgs();
-    args.outRows = block, args.outRowsMax = std::int64_t{1} << 59;  // times 32 bytes: 2^64
+    // times 32 bytes: 2^64
+    args.outRows = block;
+    args.outRowsMax = std::int64_t{1} << 59;
     EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "but moeMemAlloc has given only 256 there"));
   });

@@ -21,7 +21,10 @@ TEST_P(Refusal, LowLatencyCombinesOfDifferentTypes) {
       Calls calls(context, handleOf(moeModeLl, layout));
       calls.untilCombine();
       moeCombineArgs_t args = calls.combineArgs();
-      if (context.rank == 1) args.weightGrads = calls.grads(), args.outWeightGrads = calls.outGrads();
+      if (context.rank == 1) {
+        args.weightGrads = calls.grads();
+        args.outWeightGrads = calls.outGrads();
+      }
       calls.combine(args);
       expectFailure(context, moeInvalidUsage,
                     "gradients of the weights (moeCombineGrads) is without on rank 0 and with on rank 1");

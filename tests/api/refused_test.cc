@@ -16,7 +16,9 @@ class RefusedCalls : public Refusal {
   }
   static moeCombineArgs_t refusedCombine() {
     moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
-    args.flags = moeRefused, args.rowType = moeRowFp32, args.hidden = kHidden;
+    args.flags = moeRefused;
+    args.rowType = moeRowFp32;
+    args.hidden = kHidden;
     return args;
   }
   static std::string refusedBy(int rank) { return "rank " + std::to_string(rank) + " has refused its arguments"; }
@@ -117,8 +119,12 @@ TEST_P(RefusedCalls, ARefusedCombineKeepsNobodyWaiting) {
           void* sums = calls.take(kTokens * 128 * 4);
           calls.untilCombine();
           moeCombineArgs_t args = refuses ? refusedCombine() : calls.combineArgs();
-          args.hidden = hidden, args.wire = wire;
-          if (!refuses && coded) args.rows = rows, args.out = sums;
+          args.hidden = hidden;
+          args.wire = wire;
+          if (!refuses && coded) {
+            args.rows = rows;
+            args.out = sums;
+          }
           MOE_EXPECT_OK(calls.combine(args), context);
           const bool knows = shape.mode == moeModeHt || refuses;
           context.arena.synchronize();

@@ -19,7 +19,10 @@ struct Groups {
 
 moeDispatchArgs_t argsOf(const void* rows, const Groups& groups, int firstRow, std::int64_t room) {
   moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
-  args.rows = rows, args.rowType = moeRowBf16, args.hidden = kElements, args.cast = moeCastFp8;
+  args.rows = rows;
+  args.rowType = moeRowBf16;
+  args.hidden = kElements;
+  args.cast = moeCastFp8;
   args.outRows = groups.codes + std::int64_t{firstRow} * kElements;
   args.outScales = groups.scales + std::int64_t{firstRow} * kScaleBytes;
   args.outRowsMax = room;
@@ -32,7 +35,8 @@ TEST_P(SharedExpert, HasItsRowsInFrontAndItsSumsInTheCombine) {
     world(2, small(), [&](RankContext& context) {
       moeHandleConfig_t config = handleOf(mode, moeLayoutExpertMajor), own = handleOf(mode, moeLayoutFlat);
       config.topk = own.topk = 1;
-      own.experts = context.nranks, own.localOnly = 1;
+      own.experts = context.nranks;
+      own.localOnly = 1;
       moeHandle_t handle = nullptr, shared = nullptr;
       MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &config), context);
       MOE_ASSERT_OK(moeHandleCreate(&shared, context.comm, &own), context);
@@ -62,7 +66,9 @@ TEST_P(SharedExpert, HasItsRowsInFrontAndItsSumsInTheCombine) {
       EXPECT_NE(codes[0], codes[kElements - 1]);
 
       moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
-      args.rows = arena.put<float>(expertRows), args.rowType = moeRowFp32, args.hidden = kElements;
+      args.rows = arena.put<float>(expertRows);
+      args.rowType = moeRowFp32;
+      args.hidden = kElements;
       args.bias0 = arena.put<float>(sharedSums);
       args.out = arena.take(kTokens * kElements * 4);
       MOE_EXPECT_OK(moeCombine(handle, &args, context.stream()), context);

@@ -18,7 +18,11 @@ constexpr std::int64_t kSurelyWaitedNs = 40'000'000;
 
 moeHandleConfig_t counted(int mode, int layout) {
   moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
-  config.experts = 6, config.topk = kTopk, config.mode = mode, config.layout = layout, config.tokensMax = 8;
+  config.experts = 6;
+  config.topk = kTopk;
+  config.mode = mode;
+  config.layout = layout;
+  config.tokensMax = 8;
   config.statistics = 1;
   return config;
 }

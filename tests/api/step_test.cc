@@ -51,12 +51,20 @@ TEST_P(Step, ABoundForAStepMakesItsPlacesFewer) {
   for (int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
       StepCase c;
-      c.mode = mode, c.layout = layout, c.bounded = true, c.describes = true, c.weightGrads = true;
+      c.mode = mode;
+      c.layout = layout;
+      c.bounded = true;
+      c.describes = true;
+      c.weightGrads = true;
       c.weighted = c.lateWeights = layout >= moeLayoutExpertMajor;
-      c.padding = layout % 4, c.window = mode == moeModeHt, c.sideBytes = 16;
+      c.padding = layout % 4;
+      c.window = mode == moeModeHt;
+      c.sideBytes = 16;
       c.seed = static_cast<std::uint64_t>(500 * mode + layout);
       runSteps(3, wide, c, 6);
-      c.cast = moeCastMxfp8, c.hidden = 256, c.scales = layout % 2 == 0 ? moeScalesTokenContiguous : moeScales128x4;
+      c.cast = moeCastMxfp8;
+      c.hidden = 256;
+      c.scales = layout % 2 == 0 ? moeScalesTokenContiguous : moeScales128x4;
       runSteps(3, wide, c, 6);
     }
   }
@@ -66,7 +74,8 @@ TEST_P(Step, ABoundForAStepMakesItsPlacesFewer) {
 TEST_P(Step, ABoundIsThatOfTheRoute) {
   world(2, config(), [](RankContext& context) {
     StepCase c;
-    c.mode = moeModeLl, c.layout = moeLayoutRankMajor;
+    c.mode = moeModeLl;
+    c.layout = moeLayoutRankMajor;
     MoeStep step(context, c);
     step.prepare(0);
     EXPECT_EQ(moeHandleSetTokensBound(step.handle(), 9), moeInvalidArgument);
@@ -94,10 +103,17 @@ TEST_P(Step, RowsBehindABudgetAreLeftOut) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
       for (int budget : {1, 7, 24}) {
         StepCase c;
-        c.mode = mode, c.layout = layout, c.rowsBudget = budget, c.topk = 4, c.experts = 6;
-        c.weightGrads = c.describes = true, c.biases = 1, c.expertCounts = budget != 1;
+        c.mode = mode;
+        c.layout = layout;
+        c.rowsBudget = budget;
+        c.topk = 4;
+        c.experts = 6;
+        c.weightGrads = c.describes = true;
+        c.biases = 1;
+        c.expertCounts = budget != 1;
         c.weighted = layout >= moeLayoutExpertMajor;
-        c.window = budget != 7, c.arrivals = layout == moeLayoutExpertMajor && budget == 7;
+        c.window = budget != 7;
+        c.arrivals = layout == moeLayoutExpertMajor && budget == 7;
         c.seed = static_cast<std::uint64_t>(700 * mode + 10 * layout + budget);
         runSteps(3, config(), c, 4);
       }
@@ -148,7 +164,8 @@ void runCasts(int mode, const moeConfig_t& wide) {
       c.window = mode == moeModeHt;
       runSteps(1 + layout, wide, c, 2);
       c.exact = layout % 2 == 0;
-      c.scalesInput = true, c.scalesAll = cast == moeCastNvfp4;
+      c.scalesInput = true;
+      c.scalesAll = cast == moeCastNvfp4;
       c.window = mode == moeModeHt && cast % 2 != 0;
       c.arrivals = hasRowPerExpert(static_cast<Layout>(layout));
       runSteps(2, wide, c, 2);
@@ -179,11 +196,14 @@ void runBlocks(int mode, const moeConfig_t& wide) {
       c.cast = cast;
       c.scales = moeScales128x4;
       c.hidden = 128 * (1 + (layout + cast) % 5);
-      c.experts = 5, c.topk = 3, c.tokensMax = 100;
+      c.experts = 5;
+      c.topk = 3;
+      c.tokensMax = 100;
       c.window = mode == moeModeHt && cast % 2 == 0;
       runSteps(3, wide, c, 2);
       c.window = mode == moeModeHt && !c.window;
-      c.experts = 40, c.tokensMax = 8;
+      c.experts = 40;
+      c.tokensMax = 8;
       c.alignment = layout == moeLayoutExpertMajor ? cast % 2 == 0 ? 32 : 128 : 1;
       c.padding = cast % 2 == 0 ? moePadRows : moePadIndices;
       c.arrivals = hasRowPerExpert(static_cast<Layout>(layout));
@@ -194,13 +214,16 @@ void runBlocks(int mode, const moeConfig_t& wide) {
 
 TEST_P(Step, ScalesOfLlLieInBlocks) {
   moeConfig_t wide = config();
-  wide.rowBytesMax = 8192, wide.llTokensMax = 100;
+  wide.rowBytesMax = 8192;
+  wide.llTokensMax = 100;
   runBlocks(moeModeLl, wide);
 }
 
 TEST_P(Step, ScalesOfHtLieInBlocks) {
   moeConfig_t wide = config();
-  wide.rowBytesMax = 8192, wide.tokensMax = 100, wide.heapBytes = 32 << 20;
+  wide.rowBytesMax = 8192;
+  wide.tokensMax = 100;
+  wide.heapBytes = 32 << 20;
   runBlocks(moeModeHt, wide);
 }
 
@@ -312,7 +335,8 @@ TEST_P(Step, TwoHandlesMayBeInterleaved) {
       b.layout = moeLayoutExpertMajor;
       b.seed = 99;
       b.topk = 4;
-      b.groups = 4, b.groupsPerToken = 2;
+      b.groups = 4;
+      b.groupsPerToken = 2;
       MoeStep first(context, a), second(context, b);
       for (int i = 0; i < 5; ++i) {
         first.prepare(i);

@@ -250,6 +250,18 @@ void refuseDispatch(RankContext& context, int mode, const moeDispatchArgs_t& arg
   MOE_EXPECT_OK(moeHandleDestroy(handle), context);
 }
 
+// Of rows of 256 bf16; `memory` has room for four of them, and their scales from byte 2048 on.
+moeDispatchArgs_t goodCast(std::uint8_t* memory) {
+  moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+  args.rowType = moeRowBf16;
+  args.hidden = 256;
+  args.outRows = memory;
+  args.outRowsMax = 4;
+  args.cast = moeCastFp8;
+  args.outScales = memory + 2048;
+  return args;
+}
+
 TEST_P(Usage, BadCastsAreNamed) {
   moeConfig_t wide = config();
   wide.rowBytesMax = 1024;
@@ -258,60 +270,87 @@ TEST_P(Usage, BadCastsAreNamed) {
       refuseDispatch(context, mode, args, sentence);
     };
     auto* memory = static_cast<std::uint8_t*>(context.arena.take(4096));
-    moeDispatchArgs_t good = MOE_DISPATCH_ARGS_INITIALIZER;
-    good.rowType = moeRowBf16;
-    good.hidden = 256;
-    good.outRows = memory;
-    good.outRowsMax = 4;
-    good.cast = moeCastFp8;
-    good.outScales = memory + 2048;
+    const moeDispatchArgs_t good = goodCast(memory);
     moeDispatchArgs_t bad = good;
     void* window = nullptr;
     MOE_ASSERT_OK(moeMemAlloc(context.comm, 1024, &window), context);
     bad.outRows = window;
     refuses(moeModeHt, bad, "args.outRows and args.outScales must both be window memory (moeMemAlloc) or neither");
-    bad = good, bad.outScales = window;
+    bad = good;
+    bad.outScales = window;
     refuses(moeModeHt, bad, "args.outRows and args.outScales must both be window memory (moeMemAlloc) or neither");
-    bad.outRows = memory, bad.outScales = static_cast<std::uint8_t*>(window) + 1008, bad.outRowsMax = 4;
+    bad.outRows = memory;
+    bad.outScales = static_cast<std::uint8_t*>(window) + 1008;
+    bad.outRowsMax = 4;
     refuses(moeModeHt, bad, "args.outScales needs 32 bytes, but moeMemAlloc has given only 16 there");
     MOE_EXPECT_OK(moeMemFree(context.comm, window), context);
     bad = good;
     bad.cast = 7;
     refuses(moeModeLl, bad, "args.cast is 7, must be a moeCast value");
-    bad = good, bad.hidden = 200;
+    bad = good;
+    bad.hidden = 200;
     refuses(moeModeLl, bad, "args.hidden is 200, must be a multiple of 128");
-    bad = good, bad.rowType = moeRowBytes;
+    bad = good;
+    bad.rowType = moeRowBytes;
     refuses(moeModeLl, bad, "opaque bytes, which cannot be cast");
-    bad = good, bad.outScales = nullptr;
+    bad = good;
+    bad.outScales = nullptr;
     refuses(moeModeLl, bad, "args.outScales is NULL");
-    bad = good, bad.outScales = memory + 2;
+    bad = good;
+    bad.outScales = memory + 2;
     refuses(moeModeLl, bad, "not aligned to 4 bytes");
-    bad = good, bad.scaleLayout = 3;
+    bad = good;
+    bad.scaleLayout = 3;
     refuses(moeModeLl, bad, "args.scaleLayout is 3");
-    bad = good, bad.scaleLayout = moeScales128x4;
+    bad = good;
+    bad.scaleLayout = moeScales128x4;
     refuses(moeModeLl, bad, "args.scaleLayout is 2 (moeScales128x4), but a scale of args.cast 1 has 4 bytes, not one");
     bad.cast = moeCastFp8Pow2;
     refuses(moeModeHt, bad, "args.scaleLayout is 2 (moeScales128x4), but a scale of args.cast 3 has 4 bytes, not one");
-    bad.cast = moeCastMxfp8, bad.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
+    bad.cast = moeCastMxfp8;
+    bad.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
     refuses(moeModeLl, bad, "args.outScaleBlockOffsets is ");
-    bad = good, bad.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
+    bad = good;
+    bad.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
     refuses(moeModeLl, bad, "but neither args.scaleLayout nor a payload's outLayout is moeScales128x4");
-    bad.cast = moeCastNone, bad.outScales = nullptr;
+    bad.cast = moeCastNone;
+    bad.outScales = nullptr;
     refuses(moeModeLl, bad, "args.outScaleBlockOffsets is ");
-    bad = good, bad.cast = moeCastNone;
+    bad = good;
+    bad.cast = moeCastNone;
     refuses(moeModeLl, bad, "but args.cast is none");
+  });
+}
+
+TEST_P(Usage, BadFactorsOfCastsAreNamed) {
+  moeConfig_t wide = config();
+  wide.rowBytesMax = 1024;
+  world(1, wide, [](RankContext& context) {
+    const auto refuses = [&](int mode, const moeDispatchArgs_t& args, const char* sentence) {
+      refuseDispatch(context, mode, args, sentence);
+    };
+    auto* memory = static_cast<std::uint8_t*>(context.arena.take(4096));
     const auto* factor = reinterpret_cast<const float*>(memory + 3072);
-    bad = good, bad.inputScale = reinterpret_cast<const float*>(memory + 3074);
+    const moeDispatchArgs_t good = goodCast(memory);
+    moeDispatchArgs_t bad = good;
+    bad.inputScale = reinterpret_cast<const float*>(memory + 3074);
     refuses(moeModeLl, bad, "args.inputScale is ");
-    bad = good, bad.globalScale = factor;
+    bad = good;
+    bad.globalScale = factor;
     refuses(moeModeLl, bad, "but args.cast is not moeCastNvfp4");
-    bad.cast = moeCastNvfp4, bad.globalScale = reinterpret_cast<const float*>(memory + 3073);
+    bad.cast = moeCastNvfp4;
+    bad.globalScale = reinterpret_cast<const float*>(memory + 3073);
     refuses(moeModeLl, bad, "args.globalScale is ");
-    bad = good, bad.inputScale = reinterpret_cast<const float*>(memory);
+    bad = good;
+    bad.inputScale = reinterpret_cast<const float*>(memory);
     refuses(moeModeLl, bad, "overlaps args.inputScale (");
-    bad = good, bad.cast = moeCastNone, bad.outScales = nullptr, bad.inputScale = factor;
+    bad = good;
+    bad.cast = moeCastNone;
+    bad.outScales = nullptr;
+    bad.inputScale = factor;
     refuses(moeModeLl, bad, "args.inputScale is ");
-    bad.inputScale = nullptr, bad.globalScale = factor;
+    bad.inputScale = nullptr;
+    bad.globalScale = factor;
     refuses(moeModeLl, bad, "args.globalScale is ");
   });
 }

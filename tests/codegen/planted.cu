@@ -44,7 +44,10 @@ __device__ std::uint64_t look(const std::uint64_t* flag) {
 __device__ void storeQuad(Quad* to, Quad piece) {
 #if PLANT == NARROW_STORE
   auto* words = reinterpret_cast<std::uint32_t*>(to);
-  words[0] = piece.x, words[1] = piece.y, words[2] = piece.z, words[3] = piece.w;
+  words[0] = piece.x;
+  words[1] = piece.y;
+  words[2] = piece.z;
+  words[3] = piece.w;
 #else
   *to = piece;
 #endif

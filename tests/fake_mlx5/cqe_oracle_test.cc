@@ -49,7 +49,8 @@ TEST(CqeOracle, EverySyndromeMeansWhatLibmlx5TakesItFor) {
       failed.opcode = CqeOpcode::requesterError;
       failed.wqeOpcode = static_cast<std::uint8_t>(mlx5::Opcode::rdmaWrite);
       failed.counter = static_cast<std::uint16_t>(postWrite(oracle));
-      failed.syndrome = syndrome, failed.vendorSyndrome = static_cast<std::uint8_t>(vendor);
+      failed.syndrome = syndrome;
+      failed.vendorSyndrome = static_cast<std::uint8_t>(vendor);
       oracle.complete(failed);
     }
   }

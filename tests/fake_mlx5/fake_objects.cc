@@ -108,8 +108,10 @@ int newQueuePair(const Command& command, ib_uverbs_create_qp_resp* queue, mlx5_i
   const auto mlx5 = driverRequestOf<mlx5_ib_create_qp, Request>(command);
   if (request.qp_type != kReliableConnection || request.is_srq != 0) return EOPNOTSUPP;
   const auto at = [](std::uint64_t address) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)); };
-  queue->max_send_wr = request.max_send_wr, queue->max_recv_wr = request.max_recv_wr;
-  queue->max_send_sge = request.max_send_sge, queue->max_recv_sge = request.max_recv_sge;
+  queue->max_send_wr = request.max_send_wr;
+  queue->max_recv_wr = request.max_recv_wr;
+  queue->max_send_sge = request.max_send_sge;
+  queue->max_recv_sge = request.max_recv_sge;
   queue->max_inline_data = request.max_inline_data;
   const std::uint32_t sendCq = request.send_cq_handle, receiveCq = request.recv_cq_handle;
   PairLayout layout = {0,
@@ -127,7 +129,8 @@ int newQueuePair(const Command& command, ib_uverbs_create_qp_resp* queue, mlx5_i
     queue->qp_handle = layout.handle = adapter.newHandle();
     Adapter::NewPair made{};
     const int error = adapter.createPair(layout, sendCq, receiveCq, &made);
-    queue->qpn = made.number, driver->bfreg_index = made.doorbell;
+    queue->qpn = made.number;
+    driver->bfreg_index = made.doorbell;
     return error;
   });
 }

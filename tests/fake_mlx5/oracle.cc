@@ -198,7 +198,9 @@ void Oracle::compareDoorbell(std::uint64_t lastIndex) {
 
 void Oracle::complete(mlx5::Completion expected) {
   const HostQueueMemory memory;
-  expected.queuePair = queue_.queuePair, expected.userIndex = 0;  // the number of a process's first queue pair
+  // the number of a process's first queue pair
+  expected.queuePair = queue_.queuePair;
+  expected.userIndex = 0;
   mlx5::Completion own{};
   ibv_wc verbs{};
   same("completions before there is one", mlx5::poll(memory, completions_, &own) ? 1u : 0u,

@@ -49,16 +49,19 @@ ibv_wr_opcode verbsOpcode(Kind kind) {
 ibv_send_wr workRequest(const Request& request, std::uint64_t id, ibv_sge* source) {
   ibv_send_wr work{};
   work.wr_id = id;
-  work.sg_list = source, work.num_sge = 1;
+  work.sg_list = source;
+  work.num_sge = 1;
   work.opcode = verbsOpcode(request.kind);
   work.send_flags = verbsFlags(request);
   work.imm_data = request.immediate;
   if (request.kind == Kind::fetchAdd || request.kind == Kind::compareSwap) {
-    work.wr.atomic.remote_addr = request.remote.address, work.wr.atomic.rkey = request.remote.rkey;
+    work.wr.atomic.remote_addr = request.remote.address;
+    work.wr.atomic.rkey = request.remote.rkey;
     work.wr.atomic.compare_add = request.kind == Kind::fetchAdd ? request.add : request.compare;
     work.wr.atomic.swap = request.swap;
   } else {
-    work.wr.rdma.remote_addr = request.remote.address, work.wr.rdma.rkey = request.remote.rkey;
+    work.wr.rdma.remote_addr = request.remote.address;
+    work.wr.rdma.rkey = request.remote.rkey;
   }
   return work;
 }

@@ -84,14 +84,20 @@ ib_uverbs_query_qp_resp describePair(const QueuePair& pair) {
   const PairPath& path = pair.path;
   answer.qp_state = answer.cur_qp_state = static_cast<__u8>(pair.state);
   answer.dest_qp_num = path.peer;
-  answer.rq_psn = path.receivePsn, answer.sq_psn = path.sendPsn;
+  answer.rq_psn = path.receivePsn;
+  answer.sq_psn = path.sendPsn;
   answer.qp_access_flags = path.access;
-  answer.max_rd_atomic = static_cast<__u8>(path.reads), answer.max_dest_rd_atomic = static_cast<__u8>(path.readsOfPeer);
-  answer.timeout = static_cast<__u8>(path.timeoutCode), answer.retry_cnt = static_cast<__u8>(path.retries);
+  answer.max_rd_atomic = static_cast<__u8>(path.reads);
+  answer.max_dest_rd_atomic = static_cast<__u8>(path.readsOfPeer);
+  answer.timeout = static_cast<__u8>(path.timeoutCode);
+  answer.retry_cnt = static_cast<__u8>(path.retries);
   answer.rnr_retry = static_cast<__u8>(path.notReadyRetries);
-  answer.port_num = 1, answer.path_mtu = 5;
+  answer.port_num = 1;
+  answer.path_mtu = 5;
   std::memcpy(answer.dest.dgid, path.peerGid.data(), sizeof(answer.dest.dgid));
-  answer.dest.sgid_index = static_cast<__u8>(path.gidIndex), answer.dest.is_global = 1, answer.dest.port_num = 1;
+  answer.dest.sgid_index = static_cast<__u8>(path.gidIndex);
+  answer.dest.is_global = 1;
+  answer.dest.port_num = 1;
   return answer;
 }
 

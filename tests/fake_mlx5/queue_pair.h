@@ -95,7 +95,9 @@ struct QueuePair {
     receive = std::make_unique<ReceiveRing>(layout.buffer, layout.receiveCount, layout.receiveShift, layout.record,
                                             layout.number, violations);
     state = PairState::reset;
-    path = {}, requester = {}, responder = {};
+    path = {};
+    requester = {};
+    responder = {};
   }
 
   bool maySend() const { return state == PairState::readyToSend; }

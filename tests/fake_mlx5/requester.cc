@@ -66,11 +66,19 @@ bool sendPiece(Station& station, QueuePair& pair, Message& message) {
   Packet packet{};
   PacketHead& head = packet.head;
   head.kind = PacketKind::request;
-  head.to = pair.path.peer, head.from = pair.layout.number, head.toGid = pair.path.peerGid;
-  head.psn = message.psn, head.opcode = static_cast<std::uint32_t>(work.opcode);
-  head.rkey = work.rkey, head.immediate = work.immediate, head.address = work.remoteAddress;
-  head.operand[0] = work.operand[0], head.operand[1] = work.operand[1];
-  head.totalBytes = work.bytes, head.offset = message.sent, head.readsMax = pair.path.reads;
+  head.to = pair.path.peer;
+  head.from = pair.layout.number;
+  head.toGid = pair.path.peerGid;
+  head.psn = message.psn;
+  head.opcode = static_cast<std::uint32_t>(work.opcode);
+  head.rkey = work.rkey;
+  head.immediate = work.immediate;
+  head.address = work.remoteAddress;
+  head.operand[0] = work.operand[0];
+  head.operand[1] = work.operand[1];
+  head.totalBytes = work.bytes;
+  head.offset = message.sent;
+  head.readsMax = pair.path.reads;
   if (!message.returns()) head.bytes = std::min(kPacketDataBytes, work.bytes - message.sent);
   if (!work.inlined.empty()) {
     std::memcpy(packet.data, work.inlined.data() + message.sent, head.bytes);
@@ -114,7 +122,8 @@ void askAgain(Station& station, QueuePair& pair) {
   for (Message& message : pair.requester.window) {
     if (message.isDone()) continue;
     station.resent += message.asked;
-    message.asked = false, message.sent = 0;
+    message.asked = false;
+    message.sent = 0;
   }
   pair.requester.askedNs = station.nowNs;
 }
@@ -154,7 +163,8 @@ bool flush(Station& station, QueuePair& pair) {
   for (; pair.send->hasNext(); any = true) {
     SendRing::Next next = pair.send->readNext();
     Message message{};
-    message.work = std::move(next.wqe.work), message.index = next.index;
+    message.work = std::move(next.wqe.work);
+    message.index = next.index;
     complete(station, pair, message, Syndrome::flushed);
   }
   return any;
@@ -187,7 +197,10 @@ void acknowledgeUpTo(Station& station, QueuePair& pair, std::uint32_t psn) {
     message.acknowledged = true;
     if (!message.returns()) message.asked = true;  // it may have been due to be sent again
   }
-  if (progress) pair.requester.retries = pair.requester.notReady = 0, pair.requester.askedNs = station.nowNs;
+  if (progress) {
+    pair.requester.retries = pair.requester.notReady = 0;
+    pair.requester.askedNs = station.nowNs;
+  }
 }
 
 Message* findMessage(QueuePair& pair, std::uint32_t psn) {

@@ -36,7 +36,9 @@ Kind kindOf(std::uint32_t opcode) {
 PacketHead answerTo(const QueuePair& pair, PacketKind kind, std::uint32_t psn) {
   PacketHead head{};
   head.kind = kind;
-  head.to = pair.path.peer, head.from = pair.layout.number, head.toGid = pair.path.peerGid;
+  head.to = pair.path.peer;
+  head.from = pair.layout.number;
+  head.toGid = pair.path.peerGid;
   head.psn = psn;
   return head;
 }
@@ -47,7 +49,8 @@ void send(Station& station, const PacketHead& head, const std::uint8_t* data = n
 
 void refuse(Station& station, QueuePair& pair, const Outcome& outcome) {
   PacketHead head = answerTo(pair, PacketKind::refuse, pair.responder.expected);
-  head.refusal = outcome.refusal, head.syndrome = outcome.syndrome;
+  head.refusal = outcome.refusal;
+  head.syndrome = outcome.syndrome;
   head.retryNs = static_cast<std::uint32_t>(std::min<std::uint64_t>(pair.path.retryNs, ~std::uint32_t{0}));
   send(station, head);
 }
@@ -201,7 +204,8 @@ void takeNext(Station& station, QueuePair& pair, const Packet& packet) {
   state.got += asked.bytes;
   const Kind kind = kindOf(asked.opcode);
   if (!kind.isRead && !kind.isAtomic && state.got < asked.totalBytes) return;
-  state.expected = psnAfter(state.expected, 1), state.got = 0;
+  state.expected = psnAfter(state.expected, 1);
+  state.got = 0;
   state.owesAnswer = state.owesAnswer || kind.isWrite || kind.isSend;
 }
 

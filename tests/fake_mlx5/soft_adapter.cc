@@ -62,7 +62,8 @@ void SoftAdapter::addQueuePair(const mlx5::SendQueue& send, const mlx5::Completi
 }
 
 void SoftAdapter::connect(std::uint32_t queuePair, std::uint32_t other) {
-  pairs_.at(queuePair).peer = other, pairs_.at(other).peer = queuePair;
+  pairs_.at(queuePair).peer = other;
+  pairs_.at(other).peer = queuePair;
 }
 
 void SoftAdapter::step() {

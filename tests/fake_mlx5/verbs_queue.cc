@@ -35,8 +35,10 @@ VerbsQueue::VerbsQueue() : memory_(1 << 16), context_(openFirstDevice()) {
   createQueuePair();
   makeReadyToSend();
   mlx5dv_obj objects{};
-  objects.qp.in = qp_.get(), objects.qp.out = &send_;
-  objects.cq.in = cq_.get(), objects.cq.out = &completions_;
+  objects.qp.in = qp_.get();
+  objects.qp.out = &send_;
+  objects.cq.in = cq_.get();
+  objects.cq.out = &completions_;
   check(mlx5dv_init_obj(&objects, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ) == 0, "mlx5dv_init_obj");
 }
 
@@ -46,7 +48,8 @@ void VerbsQueue::createQueuePair() {
   verbs.send_cq = verbs.recv_cq = cq_.get();
   verbs.qp_type = IBV_QPT_RC;
   verbs.pd = pd_.get();
-  verbs.cap.max_send_wr = 64, verbs.cap.max_recv_wr = 16;
+  verbs.cap.max_send_wr = 64;
+  verbs.cap.max_recv_wr = 16;
   verbs.cap.max_send_sge = verbs.cap.max_recv_sge = 1;
   verbs.cap.max_inline_data = 60;
   verbs.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -66,7 +69,8 @@ void VerbsQueue::makeReadyToSend() {
   attributes.port_num = 1;
   modify(IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   attributes.path_mtu = IBV_MTU_4096;
-  attributes.ah_attr.port_num = 1, attributes.ah_attr.is_global = 1;
+  attributes.ah_attr.port_num = 1;
+  attributes.ah_attr.is_global = 1;
   modify(IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                           IBV_QP_MIN_RNR_TIMER);
   modify(IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);

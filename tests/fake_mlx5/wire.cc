@@ -60,9 +60,11 @@ void Wire::send(const PacketHead& head, const std::uint8_t* data, FaultPlan& fau
   if (head.bytes != 0) std::memcpy(waiting.packet.data, data, head.bytes);
   waiting.dueNs = waiting.dueSent = 0;
   if (faults.strikes(Fault::delay)) {
-    waiting.dueNs = nowNs + faults.random(kLatestNs), waiting.dueSent = ~std::uint64_t{0};
+    waiting.dueNs = nowNs + faults.random(kLatestNs);
+    waiting.dueSent = ~std::uint64_t{0};
   } else if (faults.strikes(Fault::reorder)) {
-    waiting.dueNs = nowNs + kLatestNs, waiting.dueSent = sent_ + 1;
+    waiting.dueNs = nowNs + kLatestNs;
+    waiting.dueSent = sent_ + 1;
   }
   if (faults.strikes(Fault::duplicate)) queue.push_back(Waiting(waiting));
 }
@@ -112,7 +114,8 @@ bool Wire::receive(Packet* packet) {
   if (incomingRead_ == incomingBytes_) {
     incoming_.resize(kDatagramBytes);
     const ssize_t got = recv(socket_, incoming_.data(), incoming_.size(), MSG_DONTWAIT);
-    incomingBytes_ = got < 0 ? 0 : static_cast<std::size_t>(got), incomingRead_ = 0;
+    incomingBytes_ = got < 0 ? 0 : static_cast<std::size_t>(got);
+    incomingRead_ = 0;
   }
   const std::size_t left = incomingBytes_ - incomingRead_;
   if (left < offsetof(Packet, data)) return false;

@@ -77,7 +77,8 @@ const char* readOperation(const std::uint8_t* image, Work* work) {
   const int segments = image[7];
   if (work->isAtomic()) {
     if (segments != 4) return "an atomic of a wrong length";
-    work->operand[0] = numberAt<std::uint64_t>(image + 32), work->operand[1] = numberAt<std::uint64_t>(image + 40);
+    work->operand[0] = numberAt<std::uint64_t>(image + 32);
+    work->operand[1] = numberAt<std::uint64_t>(image + 40);
     if (work->opcode == 0x12 && !isUnread(work->operand[1])) return "a second operand that nobody reads";
     if (work->remoteAddress % 8 != 0) return "an atomic at an address that is not aligned";
     const char* wrong = readData(image + 48, work);

@@ -42,7 +42,8 @@ int run() {
   moeConfig_t config = testConfig(moeBackendHost);
   config.timeoutMs = kTimeoutMs;
   LoopSettings settings;
-  settings.rank = std::atoi(std::getenv("MOECOMM_RANK")), settings.nranks = std::atoi(std::getenv("MOECOMM_NRANKS"));
+  settings.rank = std::atoi(std::getenv("MOECOMM_RANK"));
+  settings.nranks = std::atoi(std::getenv("MOECOMM_NRANKS"));
   settings.mode = std::getenv("FAULT_LL") != nullptr ? moeModeLl : moeModeHt;
   settings.stepsMax = kSteps;
   settings.inLibrary = arm;

@@ -81,7 +81,8 @@ __attribute__((constructor)) void readPlan() {
   for (const Call* call : kCalls) {
     if (std::strcmp(call->name, target) == 0) plan.target = call;
   }
-  plan.at = numberIn("FAULT_AT", 1), plan.count = numberIn("FAULT_FOR", 1);
+  plan.at = numberIn("FAULT_AT", 1);
+  plan.count = numberIn("FAULT_FOR", 1);
   plan.error = static_cast<int>(numberIn("FAULT_ERRNO", 0));
   const char* mode = std::getenv("FAULT_MODE");
   if (mode != nullptr && std::strcmp(mode, "kill") == 0) plan.signal = SIGKILL;

@@ -48,7 +48,9 @@ TEST_F(Mlx5OnGpu, WqesHaveTheBytesThatTheCpuGivesThem) {
               mlx5::kSignalled};
     f.remote = {rng.next(), static_cast<std::uint32_t>(rng.next())};
     f.local = {rng.next(), static_cast<std::uint32_t>(rng.next()), static_cast<std::uint32_t>(rng.next() >> 33)};
-    f.value = rng.next(), f.other = rng.next(), f.immediate = static_cast<std::uint32_t>(rng.next());
+    f.value = rng.next();
+    f.other = rng.next();
+    f.immediate = static_cast<std::uint32_t>(rng.next());
   }
   const std::vector<EncodedWqes> onGpu = encodedByGpu(fields);
   for (std::size_t i = 0; i < fields.size(); ++i) {

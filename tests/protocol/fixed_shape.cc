@@ -11,8 +11,13 @@ constexpr std::uint64_t kTimeoutNs = 60'000'000'000;
 HandleShape handleShape(const FixedShape& s) {
   HandleShape handle;
   handle.map = {s.experts, s.ranks};
-  handle.topk = s.topk, handle.layout = s.layout, handle.lowLatency = s.lowLatency, handle.tokensMax = s.tokens;
-  handle.alignment = s.alignment, handle.wideIndex = s.wideIndex, handle.routeWarpsMax = s.warps;
+  handle.topk = s.topk;
+  handle.layout = s.layout;
+  handle.lowLatency = s.lowLatency;
+  handle.tokensMax = s.tokens;
+  handle.alignment = s.alignment;
+  handle.wideIndex = s.wideIndex;
+  handle.routeWarpsMax = s.warps;
   handle.tableBlocks = s.warps;
   handle.domains = s.domainSize == 0 ? 1 : s.ranks / s.domainSize;
   return handle;
@@ -20,8 +25,12 @@ HandleShape handleShape(const FixedShape& s) {
 
 CommShape commShape(const FixedShape& s, std::int64_t outputRows) {
   CommShape comm;
-  comm.nranks = s.ranks, comm.domainSize = s.domainSize, comm.topkMax = s.topk, comm.expertsMax = s.experts;
-  comm.rowBytesMax = s.rowBytes, comm.sideBytesMax = s.sideBytes;
+  comm.nranks = s.ranks;
+  comm.domainSize = s.domainSize;
+  comm.topkMax = s.topk;
+  comm.expertsMax = s.experts;
+  comm.rowBytesMax = s.rowBytes;
+  comm.sideBytesMax = s.sideBytes;
   (s.lowLatency ? comm.llTokensMax : comm.tokensMax) = s.tokens;
   (s.lowLatency ? comm.ll : comm.ht) = true;
   comm.stagingRows = s.lowLatency ? 0 : std::int64_t{s.ranks} * s.tokens;
@@ -86,7 +95,9 @@ class Rounds {
   std::shared_ptr<DispatchOperation> drawDispatch(int round) {
     DispatchCase config;
     config.seed = rng_.next();
-    config.rowBytes = shape_.rowBytes, config.sideBytes = shape_.sideBytes, config.parts = parts();
+    config.rowBytes = shape_.rowBytes;
+    config.sideBytes = shape_.sideBytes;
+    config.parts = parts();
     for (int r = 0; r < shape_.ranks; ++r) config.staged.push_back((round + r) % 2 == 0);
     return std::make_shared<DispatchOperation>(*world_.comm, handle(), route_, world_.areas.get(), config, "dispatch");
   }
@@ -95,7 +106,9 @@ class Rounds {
     options.seed = rng_.next();
     options.sum = {shape_.rowType, shape_.rowBytes, hasRowPerExpert(shape_.layout) && round % 2 != 0};
     options.parts = parts();
-    options.bias0 = round % 2 == 0, options.bias1 = round % 3 != 0, options.grads = true;
+    options.bias0 = round % 2 == 0;
+    options.bias1 = round % 3 != 0;
+    options.grads = true;
     options.area = 0;
     const bool mayReadRows = !hasRowPerExpert(shape_.layout) && !shape_.lowLatency;
     for (int r = 0; r < shape_.ranks; ++r) options.inPlace.push_back(mayReadRows && (round + r) % 2 == 0);

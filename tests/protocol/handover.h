@@ -37,7 +37,9 @@ int handOver(int rounds) {
   std::uint32_t departed[1] = {};
   CommView comm{};
   comm.departed = departed;
-  comm.state = &state, comm.failure = &failure, comm.orders = &orders;
+  comm.state = &state;
+  comm.failure = &failure;
+  comm.orders = &orders;
   fillRow(1, row.data(), kBytes);
   std::memcpy(copies.data() + kBytes, row.data(), kBytes);
   onTwoWarps<Team>([&](const auto& warp, int self) {

@@ -54,7 +54,9 @@ TYPED_TEST(HostBuild, HasTheBitsOfTheReferenceInLongRows) {
     for (const Layout layout : {Layout::flat, Layout::expertMajor}) {
       for (const bool lowLatency : {false, true}) {
         FixedShape shape{.ranks = 2, .experts = 6, .topk = 5, .tokens = 9, .rowBytes = 5008, .warps = 2};
-        shape.rowType = rowType, shape.layout = layout, shape.lowLatency = lowLatency;
+        shape.rowType = rowType;
+        shape.layout = layout;
+        shape.lowLatency = lowLatency;
         Scenario scenario = makeFixedScenario(shape, seed++);
         EXPECT_EQ(runScenario<TypeParam>(scenario), "") << scenario.text;
       }

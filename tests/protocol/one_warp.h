@@ -39,7 +39,9 @@ struct Waiting {
   CommView view{};
 
   Waiting() {
-    view.state = &state, view.failure = &failure, view.orders = &orders;
+    view.state = &state;
+    view.failure = &failure;
+    view.orders = &orders;
     view.departed = departed;
   }
 };

@@ -24,7 +24,8 @@ class Protocol : public testing::Test {
   void run(FixedShape shape, std::uint64_t seed = 1) {
     for (const Layout layout : {Layout::flat, Layout::expertMajor, Layout::expertMajorPadded, Layout::rankMajor}) {
       for (const bool lowLatency : {false, true}) {
-        shape.layout = layout, shape.lowLatency = lowLatency;
+        shape.layout = layout;
+        shape.lowLatency = lowLatency;
         Scenario scenario = makeFixedScenario(shape, seed++);
         const std::string wrong = runScenario<Team>(scenario);
         EXPECT_EQ(wrong, "") << "layout " << static_cast<int>(layout) << (lowLatency ? " LL\n" : " HT\n")

@@ -17,7 +17,8 @@ Operation nextOperation(Peer& peer, mlx5::Opcode opcode, std::uint64_t number) {
   Operation operation;
   operation.opcode = opcode;
   operation.remote = peer.wordOf(1, 40);
-  operation.flag = number, operation.immediate = static_cast<std::uint32_t>(number);
+  operation.flag = number;
+  operation.immediate = static_cast<std::uint32_t>(number);
   if (opcode != mlx5::Opcode::rdmaWrite) operation.local = peer.ownWord(41);
   return operation;
 }

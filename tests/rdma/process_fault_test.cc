@@ -41,7 +41,8 @@ INSTANTIATE_TEST_SUITE_P(, ProcessMishap, ::testing::ValuesIn(kMishaps),
 
 TEST_P(ProcessMishap, DoesNotChangeTheData) {
   WorldSettings settings;
-  settings.scenario = GetParam().scenario, settings.faults = GetParam().faults;
+  settings.scenario = GetParam().scenario;
+  settings.faults = GetParam().faults;
   settings.words = {"timeout=13", "retries=7"};
   if (settings.scenario == "short-rounds") settings.processes = 3;  // gives a packet other queue pairs to overtake
   const WorldResult result = runWorld(settings);
@@ -100,8 +101,10 @@ INSTANTIATE_TEST_SUITE_P(, ProcessFailure, ::testing::ValuesIn(kFailures),
 TEST_P(ProcessFailure, IsHeardOfWithItsReason) {
   const Failure& failure = GetParam();
   WorldSettings settings;
-  settings.scenario = failure.scenario, settings.words = failure.words;
-  settings.faults = failure.faults, settings.faultsOfLast = failure.faultsOfPeer;
+  settings.scenario = failure.scenario;
+  settings.words = failure.words;
+  settings.faults = failure.faults;
+  settings.faultsOfLast = failure.faultsOfPeer;
   const WorldResult result = runWorld(settings);
   EXPECT_EQ(result.status[0], 0) << result.describe();
   EXPECT_EQ(result.status[1], failure.statusOfPeer) << result.describe();

@@ -59,7 +59,8 @@ TEST_P(ProcessMistake, IsFound) {
   if (GetParam().mistake == std::string("none-but-a-fork")) GTEST_SKIP() << "it knows no threads after a fork";
 #endif
   WorldSettings settings;
-  settings.scenario = std::string("mistake-") + GetParam().mistake, settings.processes = 1;
+  settings.scenario = std::string("mistake-") + GetParam().mistake;
+  settings.processes = 1;
   const WorldResult result = runWorld(settings);
   EXPECT_EQ(result.status[0], 0) << result.describe();
   const std::string violation = GetParam().violation;

@@ -79,7 +79,8 @@ class Workbench {
   }
   Operation writeOperation() const {
     Operation operation;
-    operation.local = local(), operation.remote = remote();
+    operation.local = local();
+    operation.remote = remote();
     return operation;
   }
 
@@ -222,7 +223,8 @@ void postToReadOnlyMemory(Workbench& bench) {
 void postReadIntoReadOnlyMemory(Workbench& bench) {
   const Registered other(bench.device().pd, bench.words(), 64, 0);
   Operation operation = bench.writeOperation();
-  operation.opcode = mlx5::Opcode::rdmaRead, operation.local.lkey = other.region->lkey;
+  operation.opcode = mlx5::Opcode::rdmaRead;
+  operation.local.lkey = other.region->lkey;
   bench.postAndPrint(operation);
 }
 void postDeregisteredMemory(Workbench& bench) {
@@ -235,7 +237,8 @@ void postDeregisteredMemory(Workbench& bench) {
 }
 void postUnalignedAtomic(Workbench& bench) {
   Operation operation = bench.writeOperation();
-  operation.opcode = mlx5::Opcode::fetchAdd, operation.remote.address += 4;
+  operation.opcode = mlx5::Opcode::fetchAdd;
+  operation.remote.address += 4;
   bench.postAndPrint(operation);
 }
 void postWrite(Workbench& bench) {
@@ -252,7 +255,8 @@ Setup plain() {
 }
 Setup impatient() {
   Setup setup;
-  setup.sender.timeout = 10, setup.sender.retries = 2;
+  setup.sender.timeout = 10;
+  setup.sender.retries = 2;
   return setup;
 }
 Setup receiverTakesNoWrites() {

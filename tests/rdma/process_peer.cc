@@ -48,8 +48,10 @@ Peer::Peer(const BoardFile& board, const PeerSettings& settings)
 
   Offer& offer = board_->offer[rank()];
   offer.gid = device_.gid;
-  offer.rows = addressOf(registeredRows_), offer.words = addressOf(words_.data());
-  offer.rowsKey = rowsRegion_->rkey, offer.wordsKey = wordsRegion_->rkey;
+  offer.rows = addressOf(registeredRows_);
+  offer.words = addressOf(words_.data());
+  offer.rowsKey = rowsRegion_->rkey;
+  offer.wordsKey = wordsRegion_->rkey;
   for (int other = 0; other < processes(); ++other) {
     links_.push_back(other == rank() ? nullptr : std::make_unique<Link>(device_.context, device_.pd, settings.link));
     if (other != rank()) offer.queuePair[other] = link(other).queuePair();
@@ -98,7 +100,8 @@ mlx5::RemoteAddress Peer::wordOf(int other, std::size_t word) const {
 
 void Peer::postFlag(int other, std::size_t word, std::uint64_t value) {
   Operation flag;
-  flag.remote = wordOf(other, word), flag.flag = value;
+  flag.remote = wordOf(other, word);
+  flag.flag = value;
   link(other).post(flag);
 }
 

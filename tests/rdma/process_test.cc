@@ -49,7 +49,9 @@ INSTANTIATE_TEST_SUITE_P(, Processes, ::testing::ValuesIn(kTransfers),
 TEST_P(Processes, Transfer) {
   const Transfer& transfer = GetParam();
   WorldSettings settings;
-  settings.scenario = transfer.scenario, settings.processes = transfer.processes, settings.words = {transfer.word};
+  settings.scenario = transfer.scenario;
+  settings.processes = transfer.processes;
+  settings.words = {transfer.word};
   settings.devices = transfer.devices;
   expectAllWell(runWorld(settings));
 }
@@ -70,7 +72,8 @@ TEST_P(ProcessGpu, MemoryIsMovedByCopiesAlone) {
 
 TEST(World, KillsWhoTakesLongerThanItHasPatience) {
   WorldSettings settings;
-  settings.scenario = "rounds", settings.patience = std::chrono::seconds(0);
+  settings.scenario = "rounds";
+  settings.patience = std::chrono::seconds(0);
   EXPECT_EQ(runWorld(settings).status, (std::vector<int>{128 + SIGKILL, 128 + SIGKILL}));
 }
 

@@ -31,7 +31,8 @@ void sendRound(Peer& peer, std::uint64_t round) {
   for (int other = 0; other < peer.processes(); ++other) {
     if (other == peer.rank()) continue;
     Operation write;
-    write.local = peer.ownRows(own, count), write.remote = peer.rowsOf(other, rowPlace(peer.rank(), round));
+    write.local = peer.ownRows(own, count);
+    write.remote = peer.rowsOf(other, rowPlace(peer.rank(), round));
     write.signalled = round % 3 == 0;
     peer.link(other).post(write);
     peer.postFlag(other, static_cast<std::size_t>(peer.rank()), round);
@@ -67,7 +68,8 @@ void stream(Peer& peer) {
   const int other = (peer.rank() + 1) % peer.processes();
   Operation flag;
   for (std::uint64_t i = 1; i <= kCount; ++i) {
-    flag.remote = peer.wordOf(other, i % kWords), flag.flag = i;
+    flag.remote = peer.wordOf(other, i % kWords);
+    flag.flag = i;
     flag.signalled = i % 16 == 0;
     peer.link(other).post(flag);
   }
@@ -89,7 +91,8 @@ void readAll(Peer& peer) {
       if (other == peer.rank()) continue;
       Operation read;
       read.opcode = mlx5::Opcode::rdmaRead;
-      read.local = peer.ownRows(kHalf, count), read.remote = peer.rowsOf(other, first);
+      read.local = peer.ownRows(kHalf, count);
+      read.remote = peer.rowsOf(other, first);
       peer.link(other).post(read);
       peer.link(other).finish();
       for (std::size_t i = 0; i < count; ++i) {
@@ -106,7 +109,9 @@ void addAndSwap(Peer& peer) {
   constexpr std::size_t kSum = 10, kSwapped = 11, kResult = 100;
   if (peer.rank() != 0) {
     Operation add;
-    add.opcode = mlx5::Opcode::fetchAdd, add.remote = peer.wordOf(0, kSum), add.operand[0] = 3;
+    add.opcode = mlx5::Opcode::fetchAdd;
+    add.remote = peer.wordOf(0, kSum);
+    add.operand[0] = 3;
     for (std::size_t i = 0; i < kAdditions; ++i) {
       add.local = peer.ownWord(kResult + i);
       peer.link(0).post(add);
@@ -116,7 +121,9 @@ void addAndSwap(Peer& peer) {
       expect(peer.load(kResult + i) > peer.load(kResult + i - 1), "an addition did not find the one before");
     }
     Operation swap;
-    swap.opcode = mlx5::Opcode::compareSwap, swap.remote = peer.wordOf(0, kSwapped), swap.local = peer.ownWord(kResult);
+    swap.opcode = mlx5::Opcode::compareSwap;
+    swap.remote = peer.wordOf(0, kSwapped);
+    swap.local = peer.ownWord(kResult);
     for (std::uint64_t done = 0; done < kSwaps;) {
       swap.operand[1] = swap.operand[0] + 1;
       peer.link(0).post(swap);
@@ -142,7 +149,8 @@ void sendImmediates(Peer& peer) {
     write.opcode = mlx5::Opcode::rdmaWriteImm;
     for (std::uint32_t i = 0; i < kCount; ++i) {
       peer.rows()[i * 16] = i + 1;
-      write.local = peer.ownRows(std::size_t{i} * 16, 16), write.remote = peer.rowsOf(1, std::size_t{i} * 16);
+      write.local = peer.ownRows(std::size_t{i} * 16, 16);
+      write.remote = peer.rowsOf(1, std::size_t{i} * 16);
       write.immediate = i;
       peer.link(1).post(write);
     }
@@ -177,8 +185,12 @@ void readThenWrite(Peer& peer) {
     } else {
       peer.meet();
       Operation read, write;
-      read.opcode = mlx5::Opcode::rdmaRead, read.local = peer.ownWord(22), read.remote = peer.wordOf(1, 20);
-      write.local = peer.ownWord(22), write.remote = peer.wordOf(1, 21), write.fenced = kFenced;
+      read.opcode = mlx5::Opcode::rdmaRead;
+      read.local = peer.ownWord(22);
+      read.remote = peer.wordOf(1, 20);
+      write.local = peer.ownWord(22);
+      write.remote = peer.wordOf(1, 21);
+      write.fenced = kFenced;
       peer.link(1).post(read), peer.link(1).post(write);
       peer.link(1).finish();
       peer.meet();
@@ -197,9 +209,12 @@ void flagAfterRelaxedRow(Peer& peer) {
     if (peer.rank() == 0) {
       for (std::size_t i = 0; i < kWords; ++i) peer.rows()[i] = round;
       Operation write, add;
-      write.local = peer.ownRows(0, kWords), write.remote = peer.rowsOf(1, 0);
-      add.opcode = mlx5::Opcode::fetchAdd, add.operand[0] = 1;
-      add.local = peer.ownWord(31), add.remote = peer.wordOf(1, 30);
+      write.local = peer.ownRows(0, kWords);
+      write.remote = peer.rowsOf(1, 0);
+      add.opcode = mlx5::Opcode::fetchAdd;
+      add.operand[0] = 1;
+      add.local = peer.ownWord(31);
+      add.remote = peer.wordOf(1, 30);
       peer.link(1).post(write);
       kAdded ? peer.link(1).post(add) : peer.postFlag(1, 30, round);
       peer.link(1).finish();

@@ -14,7 +14,8 @@ namespace {
 
 PeerSettings readSettings(int rank, int processes, const std::map<std::string, unsigned>& words) {
   PeerSettings settings;
-  settings.rank = rank, settings.processes = processes;
+  settings.rank = rank;
+  settings.processes = processes;
   for (const auto& [name, value] : words) {
     if (name == "queues") settings.link.byQueues = value != 0;
     if (name == "sender-queues") settings.link.byQueues = value != 0 && rank == 0;

@@ -74,8 +74,10 @@ Link::Link(ibv_context* context, ibv_pd* pd, const LinkSettings& settings) : set
   mlx5dv_qp send{};
   mlx5dv_cq completions{};
   mlx5dv_obj objects{};
-  objects.qp.in = qp_.get(), objects.qp.out = &send;
-  objects.cq.in = cq_.get(), objects.cq.out = &completions;
+  objects.qp.in = qp_.get();
+  objects.qp.out = &send;
+  objects.cq.in = cq_.get();
+  objects.cq.out = &completions;
   check(mlx5dv_init_obj(&objects, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ) == 0, "mlx5dv_init_obj");
   queue_ = {static_cast<Quad*>(send.sq.buf),
             send.sq.wqe_cnt,
@@ -108,11 +110,15 @@ void Link::connect(std::uint32_t peer, const ibv_gid& peerGid, std::uint32_t psn
   modify(&attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = IBV_MTU_4096;
-  attributes.dest_qp_num = peer, attributes.rq_psn = peerPsn;
+  attributes.dest_qp_num = peer;
+  attributes.rq_psn = peerPsn;
   attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(settings_.readsOfPeer);
   attributes.min_rnr_timer = 6;  // 80 us
-  attributes.ah_attr.is_global = 1, attributes.ah_attr.port_num = 1;
-  attributes.ah_attr.grh.dgid = peerGid, attributes.ah_attr.grh.sgid_index = 1, attributes.ah_attr.grh.hop_limit = 64;
+  attributes.ah_attr.is_global = 1;
+  attributes.ah_attr.port_num = 1;
+  attributes.ah_attr.grh.dgid = peerGid;
+  attributes.ah_attr.grh.sgid_index = 1;
+  attributes.ah_attr.grh.hop_limit = 64;
   modify(&attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   attributes.qp_state = IBV_QPS_RTS;
@@ -140,7 +146,8 @@ bool Link::tryPost(const Operation& operation) {
   if (settings_.byQueues) return counters_.reserved + 1 - completed_ <= queue_.slotCount && submit(operation);
   ibv_sge local = {operation.local.address, operation.local.bytes, operation.local.lkey};
   ibv_send_wr request{}, *bad = nullptr;
-  request.sg_list = &local, request.num_sge = 1;
+  request.sg_list = &local;
+  request.num_sge = 1;
   request.opcode = verbsOpcode(operation.opcode);
   request.send_flags =
       (operation.signalled ? unsigned{IBV_SEND_SIGNALED} : 0u) | (operation.fenced ? unsigned{IBV_SEND_FENCE} : 0u);
@@ -206,7 +213,8 @@ bool Link::pollVerbs(Done* done) {
   done->syndrome = syndromeOf(completion.status);
   // A failed completion does not say what it was. In these tests only posted sends fail.
   done->received = completion.status == IBV_WC_SUCCESS && (completion.opcode & IBV_WC_RECV) != 0;
-  done->immediate = completion.imm_data, done->bytes = completion.byte_len;
+  done->immediate = completion.imm_data;
+  done->bytes = completion.byte_len;
   return true;
 }
 
@@ -216,7 +224,8 @@ bool Link::pollQueue(Done* done) {
   done->syndrome = completion.syndrome;
   done->received =
       completion.opcode != mlx5::CqeOpcode::requester && completion.opcode != mlx5::CqeOpcode::requesterError;
-  done->immediate = completion.immediate, done->bytes = completion.bytes;
+  done->immediate = completion.immediate;
+  done->bytes = completion.bytes;
   if (!done->received) mlx5::retire(HostQueueMemory(), queue_, completion);
   return true;
 }

@@ -17,7 +17,8 @@ constexpr std::int64_t kLateUs = 500, kLeastUs = 450, kMostUs = 600, kOthersMost
 void expectLateRank(const FixedShape& shape, std::uint64_t seed) {
   test::Scenario world = makeFixedScenario(shape, seed);
   Faults faults;
-  faults.lateRank = kLate, faults.lateNs = kLateUs * 1000;
+  faults.lateRank = kLate;
+  faults.lateNs = kLateUs * 1000;
   Simulator simulator(*world.comm, *world.program, seed, faults, false);
   EXPECT_EQ(simulator.run().defect, "");
   EXPECT_TRUE(world.program->report().empty()) << world.program->report().text();
@@ -41,8 +42,13 @@ TEST(Lateness, OfARankIsInTheWaitsOfAllOthersAndNobodyElseIs) {
         SCOPED_TRACE(testing::Message() << "LL " << lowLatency << " layout " << static_cast<int>(layout) << " landing "
                                         << landing);
         FixedShape shape;
-        shape.ranks = kRanks, shape.experts = 8, shape.layout = layout, shape.lowLatency = lowLatency;
-        shape.landing = landing, shape.timed = true, shape.warps = 3;
+        shape.ranks = kRanks;
+        shape.experts = 8;
+        shape.layout = layout;
+        shape.lowLatency = lowLatency;
+        shape.landing = landing;
+        shape.timed = true;
+        shape.warps = 3;
         expectLateRank(shape, 1 + static_cast<std::uint64_t>(layout));
       }
     }

@@ -29,7 +29,8 @@ std::uint64_t runWorlds(const Options& options) {
     const moe::sim::Verdict verdict =
         moe::sim::runWorld(seed, options.protocol, options.mishap, replay, options.limits);
     events += verdict.events;
-    operations += static_cast<std::uint64_t>(verdict.operations), faults += static_cast<std::uint64_t>(verdict.faults);
+    operations += static_cast<std::uint64_t>(verdict.operations);
+    faults += static_cast<std::uint64_t>(verdict.faults);
     if (replay) fmt::print("{}", verdict.text);
     if (verdict.wrong.empty()) continue;
     ++failing;

@@ -22,7 +22,9 @@ int main() {
                          .parts = 2,
                          .warps = 2,
                          .rounds = 2};
-        shape.layout = layout, shape.lowLatency = lowLatency, shape.landing = ranks != 3;
+        shape.layout = layout;
+        shape.lowLatency = lowLatency;
+        shape.landing = ranks != 3;
         shape.awaitsRows = ranks != 1;
         Scenario scenario = makeFixedScenario(shape, seed++);
         const std::string wrong = runScenario<MOE_TEAM>(scenario);

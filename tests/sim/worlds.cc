@@ -26,10 +26,12 @@ Faults drawFaults(const Scenario& world, Mishap mishap, Rng& rng) {
   const int rank = rng.below(world.comm->nranks());
   const auto task = static_cast<std::size_t>(rng.below(static_cast<int>(world.program->tasks(0).size())));
   if (mishap == Mishap::leave) {
-    faults.leaver = rank, faults.leaveTask = task;
+    faults.leaver = rank;
+    faults.leaveTask = task;
     return faults;
   }
-  faults.deadRank = rank, faults.deadTask = task;
+  faults.deadRank = rank;
+  faults.deadTask = task;
   faults.deadPause = rng.below(1 << rng.below(9));
   return faults;
 }

@@ -26,15 +26,23 @@ std::vector<RankDump> job(int nranks) {
   std::vector<RankDump> dumps(static_cast<std::size_t>(nranks));
   for (int rank = 0; rank < nranks; ++rank) {
     RankDump& dump = dumps[static_cast<std::size_t>(rank)];
-    dump.job = "job", dump.host = "host", dump.rank = rank, dump.nranks = nranks, dump.stepsRecorded = 10;
-    dump.taken = 1000 * kMs, dump.clockError = 100;
+    dump.job = "job";
+    dump.host = "host";
+    dump.rank = rank;
+    dump.nranks = nranks;
+    dump.stepsRecorded = 10;
+    dump.taken = 1000 * kMs;
+    dump.clockError = 100;
     for (int i = 0; i < 10; ++i) dump.steps.push_back(step(i + 1, 10 * i * kMs, (10 * i + 1) * kMs));
   }
   return dumps;
 }
 
 void wait(RankDump* dump, int worst, std::int64_t ns) {
-  for (DumpedStep& one : dump->steps) one.worstRank = worst, one.worstWaitNs = ns;
+  for (DumpedStep& one : dump->steps) {
+    one.worstRank = worst;
+    one.worstWaitNs = ns;
+  }
 }
 
 TEST(DumpTools, NameTheRankThatOthersWaitFor) {
@@ -131,7 +139,9 @@ TEST(DumpTools, TakeOneJobAndTheNewestOfEachRank) {
 
 TEST(DumpTools, MakeATraceAndAPicture) {
   std::vector<RankDump> dumps = job(2);
-  dumps[1].result = 6, dumps[1].failure = "a \"sentence\"", dumps[1].host = "h<&";
+  dumps[1].result = 6;
+  dumps[1].failure = "a \"sentence\"";
+  dumps[1].host = "h<&";
   dumps[0].steps[3].firstWaitEnd = dumps[0].steps[3].begin + 1000;
   const auto events = nlohmann::json::parse(traceJson(dumps))["traceEvents"];
   int steps = 0, waits = 0, failures = 0;

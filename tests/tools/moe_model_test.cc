@@ -84,7 +84,11 @@ Averages countAll(const Workload& w, int domainRanks) {
 
 Workload small(int ranks, int experts, int topk) {
   Workload w;
-  w.ranks = ranks, w.experts = experts, w.topk = topk, w.tokens = 100, w.hidden = 1024;
+  w.ranks = ranks;
+  w.experts = experts;
+  w.topk = topk;
+  w.tokens = 100;
+  w.hidden = 1024;
   return w;
 }
 
@@ -114,7 +118,8 @@ TEST(ScalingModel, ExpectsTheDomainsOfGroupLimitedRoutingAsAllRankingsGive) {
     do {
       std::set<int> groups;
       for (const int expert : bestInBestGroups(ranking, kSize, kTopk, limit)) groups.insert(expert / kSize);
-      groupsSum += static_cast<double>(groups.size()), ++cases;
+      groupsSum += static_cast<double>(groups.size());
+      ++cases;
     } while (std::next_permutation(ranking.begin(), ranking.end()));
     EXPECT_NEAR(groupsHit(kExperts / kSize, kSize, kTopk, limit), groupsSum / cases, 1e-12) << limit;
   }
@@ -129,7 +134,8 @@ TEST(ScalingModel, ExpectsAtMostATenthFewerRanksThanGroupLimitedRoutingHas) {
   do {
     std::set<int> ranks;
     for (const int expert : bestInBestGroups(ranking, 2, w.topk, w.domainLimit)) ranks.insert(expert / 2);
-    sum += static_cast<double>(ranks.size()), ++cases;
+    sum += static_cast<double>(ranks.size());
+    ++cases;
   } while (std::next_permutation(ranking.begin(), ranking.end()));
   const double model = destinationsOf(w, 1).ranks;
   EXPECT_LE(model, sum / cases);
@@ -138,7 +144,8 @@ TEST(ScalingModel, ExpectsAtMostATenthFewerRanksThanGroupLimitedRoutingHas) {
 
 TEST(ScalingModel, AgreesWithTheStandardCaseOfThePerformanceDocument) {
   Workload w = small(4, 256, 8);
-  w.tokens = 4096, w.hidden = 7168;
+  w.tokens = 4096;
+  w.hidden = 7168;
   const Destinations to = destinationsOf(w, 8);
   EXPECT_NEAR(to.ranks, 3.614, 5e-4);
   EXPECT_NEAR(to.neighbours, 2.711, 5e-4);
@@ -152,8 +159,13 @@ TEST(ScalingModel, AgreesWithTheStandardCaseOfThePerformanceDocument) {
 TEST(ScalingModel, AddsUpTimesAsByHand) {
   Workload w = small(4, 4, 1);
   Machine machine;
-  machine.domainRanks = 2, machine.nvlinkGBs = 10, machine.railGBs = 1;
-  machine.startUs = 5, machine.railLatencyUs = 3, machine.forwardLatencyUs = 2, machine.postUs = 0.5;
+  machine.domainRanks = 2;
+  machine.nvlinkGBs = 10;
+  machine.railGBs = 1;
+  machine.startUs = 5;
+  machine.railLatencyUs = 3;
+  machine.forwardLatencyUs = 2;
+  machine.postUs = 0.5;
   const Estimate direct = estimate(machine, w, Copies::kPerRank, Operation::kCombine);
   EXPECT_DOUBLE_EQ(direct.railBytes, 50 * 2048);
   EXPECT_DOUBLE_EQ(direct.nvlinkBytes, 25 * 2048);
@@ -177,7 +189,9 @@ TEST(ScalingModel, AddsUpTimesAsByHand) {
 TEST(ScalingModel, NamesTheResourceThatBounds) {
   Workload w = small(4, 4, 1);
   Machine machine = withoutCalls(nodesOf8());
-  machine.domainRanks = 2, w.hidden = 7168;  // with rows of 2 KB and less, posting takes longer than the rail
+  // with rows of 2 KB and less, posting takes longer than the rail
+  machine.domainRanks = 2;
+  w.hidden = 7168;
   const auto bound = [&] { return estimate(machine, w, Copies::kPerRank, Operation::kCombine).bound; };
   EXPECT_EQ(bound(), Bound::kLatency);
   w.tokens = 10000;
@@ -194,7 +208,8 @@ TEST(ScalingModel, CountsCallsAndDoorbellsOfOurPostersAsByHand) {
   Workload w = small(4, 4, 1);
   w.tokens = 240;
   Machine machine = withoutCalls(nodesOf8());
-  machine.domainRanks = 2, machine.calls = {3, 10, 2};
+  machine.domainRanks = 2;
+  machine.calls = {3, 10, 2};
   const auto posting = [&](Copies copies, Operation operation) {
     return estimate(machine, w, copies, operation).postUs;
   };
@@ -239,7 +254,9 @@ TEST(ScalingModel, SendsPerExpertWhereOthersDo) {
 
 TEST(ScalingModel, TakesWindowsFromTheLibrarysLayout) {
   Workload ll = small(2048, 0, 8), ht = ll;
-  ll.hidden = ht.hidden = 7168, ll.tokens = 128, ht.tokens = 4096;
+  ll.hidden = ht.hidden = 7168;
+  ll.tokens = 128;
+  ht.tokens = 4096;
   const Footprint f = footprintOf(ll, ht, 8);
   // docs/reference/memory.md: 2 R t (3 B + S), 3 R t h, 2 R t K 4 thrice, twice 2 R (4 d + t h), 2 R 4 c, 3 N t 16 (1 +
   // K) and little else; HT's staging G (B + S), its rails 3 N T B. E is 2048, S is 224, N 256, d is 16, c = 2048 + 2048

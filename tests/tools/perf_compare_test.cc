@@ -78,7 +78,11 @@ TEST(PerfCompare, TakesTheLastCaseThatIsTheSameWork) {
 
 TEST(PerfCompare, SaysOnceWhichSettingsAndMachinesDiffer) {
   Cases old = storedPairs({8, 128}, 100);
-  for (Cases& one : old) one["host"] = "node2", one["gpu"] = "NVIDIA H200", one["iters"] = 5;
+  for (Cases& one : old) {
+    one["host"] = "node2";
+    one["gpu"] = "NVIDIA H200";
+    one["iters"] = 5;
+  }
   const std::string text = compare(old, storedPairs({8, 128}, 100), {"old.json"}).text;
   const std::string machine = "another machine: host was node2 and is node1, gpu was NVIDIA H200 and is none\n";
   EXPECT_NE(text.find(machine), std::string::npos) << text;

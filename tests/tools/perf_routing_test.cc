@@ -101,7 +101,8 @@ TEST(PerfRouting, UniformFavoursNoNeighbour) {
 TEST(PerfRouting, GroupLimitedTakesTheBestExpertsOfFewGroups) {
   constexpr int kExperts = 32, kTopk = 6;
   Options options = makeOptions(Routing::kGroupLimited, kExperts, kTopk);
-  options.groups = 8, options.groupsPerToken = 3;
+  options.groups = 8;
+  options.groupsPerToken = 3;
   const auto tokens = tokensOf(options);
   expectDistinct(tokens);
   std::vector<int> tokensWith(4);
@@ -122,7 +123,8 @@ TEST(PerfRouting, GroupLimitedTakesTheBestExpertsOfFewGroups) {
 
 TEST(PerfRouting, GroupLimitedLeavesEntriesUnusedWhereGroupsAreSmall) {
   Options options = makeOptions(Routing::kGroupLimited, 11, 6);
-  options.groups = 4, options.groupsPerToken = 1;
+  options.groups = 4;
+  options.groupsPerToken = 1;
   std::set<std::size_t> sizes;
   for (const auto& token : tokensOf(options)) {
     std::set<int> groups;

@@ -27,7 +27,8 @@ int run(int argc, char** argv) {
   app.add_option("--dump", dump, "each rank dumps its steps into this folder when they are over");
   CLI11_PARSE(app, argc, argv);
   LoopSettings settings;
-  settings.rank = std::atoi(std::getenv("MOECOMM_RANK")), settings.nranks = std::atoi(std::getenv("MOECOMM_NRANKS"));
+  settings.rank = std::atoi(std::getenv("MOECOMM_RANK"));
+  settings.nranks = std::atoi(std::getenv("MOECOMM_NRANKS"));
   settings.stepsMax = stepsMax;
   const std::chrono::microseconds work(settings.rank == slow ? workUs * (100 + percent) / 100 : workUs);
   settings.beforeStep = [&](int) { std::this_thread::sleep_for(work); };

@@ -157,7 +157,8 @@ TEST(CudaPlan, LargeLlOperationsTakeAllUnlessAKernelBesideThemNeedsSome) {
   EXPECT_EQ(planLaunch(kH200, work, true).blocks, 132);
   work.sms = 48;
   EXPECT_EQ(planLaunch(kH200, work, true).blocks, 48);
-  work.sms = 0, work.waitsForRows = true;
+  work.sms = 0;
+  work.waitsForRows = true;
   EXPECT_EQ(planLaunch(kH200, work, true).blocks, kLargeMultiprocessors);
 }
 

@@ -199,10 +199,14 @@ void sendWith(int socket, std::span<const std::uint8_t> bytes, std::span<const i
   iovec part{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(16 * sizeof(int))> control{};
   msghdr message{};
-  message.msg_iov = &part, message.msg_iovlen = 1;
-  message.msg_control = control.data(), message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = CMSG_SPACE(fds.size_bytes());
   cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(fds.size_bytes());
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(fds.size_bytes());
   std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   EXPECT_EQ(::sendmsg(socket, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size())) << std::strerror(errno);
 }
@@ -213,7 +217,8 @@ struct WatchedPipe {
   WatchedPipe() {
     int ends[2];
     EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    reading = Fd(ends[0]), writing = Fd(ends[1]);
+    reading = Fd(ends[0]);
+    writing = Fd(ends[1]);
   }
   bool isForgotten(std::chrono::milliseconds patience) {
     writing.reset();

@@ -36,7 +36,9 @@ class FailingBackend final : public ForwardingBackend {
   moeResult_t launch(Step, const StepParams& params, const LaunchShape&, moeStream_t, std::string*) noexcept override {
     params.comm.state->failuresClaimed = 1;
     Failure& failure = *params.comm.failure;
-    failure.fault = failure_.fault, failure.phase = failure_.phase, failure.peer = failure_.peer;
+    failure.fault = failure_.fault;
+    failure.phase = failure_.phase;
+    failure.peer = failure_.peer;
     std::atomic_ref(failure.ready).store(1, std::memory_order_release);
     return moeSuccess;
   }
@@ -47,7 +49,9 @@ class FailingBackend final : public ForwardingBackend {
 
 Failure lateFor(int rank) {
   Failure failure{};
-  failure.fault = Fault::timeout, failure.phase = Phase::routeCounts, failure.peer = rank;
+  failure.fault = Fault::timeout;
+  failure.phase = Phase::routeCounts;
+  failure.peer = rank;
   return failure;
 }
 Failure badIndex() {

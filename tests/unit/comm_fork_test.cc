@@ -16,11 +16,16 @@ struct Member {
 
   Member(int rank, int nranks, const moeUniqueId_t& id) {
     moeConfig_t config = MOE_CONFIG_INITIALIZER;
-    config.backend = moeBackendHost, config.timeoutMs = kTimeoutMs, config.logLevel = moeLogNone;
-    config.tokensMax = config.llTokensMax = 4, config.rowBytesMax = 256;
+    config.backend = moeBackendHost;
+    config.timeoutMs = kTimeoutMs;
+    config.logLevel = moeLogNone;
+    config.tokensMax = config.llTokensMax = 4;
+    config.rowBytesMax = 256;
     check(moeCommInit(&comm, nranks, rank, &id, &config), moeGetLastError(nullptr));
     moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
-    shape.experts = nranks, shape.topk = 1, shape.mode = moeModeHt;
+    shape.experts = nranks;
+    shape.topk = 1;
+    shape.mode = moeModeHt;
     check(moeHandleCreate(&handle, comm, &shape), moeGetLastError(comm));
   }
   moeResult_t route() { return moeRoute(handle, experts, nullptr, 2, nullptr); }

@@ -109,7 +109,9 @@ TEST(Handle, ACapturedRouteFollowsLaterPlacements) {
   Handle& handle = rank.makeHandle(moeModeHt, moeLayoutFlat);
   std::vector<std::int32_t> logical(Alone::kExperts, 0);
   moePlacement_t placement = MOE_PLACEMENT_INITIALIZER;
-  placement.logicalExperts = 1, placement.physicalExperts = Alone::kExperts, placement.logical = logical.data();
+  placement.logicalExperts = 1;
+  placement.physicalExperts = Alone::kExperts;
+  placement.logical = logical.data();
   handle.setPlacement(&placement, nullptr);
   rank.spy.captures = true;
   EXPECT_EQ(resultOf([&] { handle.setPlacement(&placement, nullptr); }), moeInvalidUsage);
@@ -189,7 +191,10 @@ class Told : public ::testing::Test {
     rank_.route(handle);
     moeDispatchArgs_t args = rank_.dispatchArgs(out);
     if (layout == moeLayoutRankMajor && out == nullptr) args.outRowsMax = 0;
-    if (scales != nullptr) args.cast = moeCastFp8, args.outScales = scales;
+    if (scales != nullptr) {
+      args.cast = moeCastFp8;
+      args.outScales = scales;
+    }
     moe::dispatch(handle, args, nullptr);
     return rank_.spy.asked.back().movesOnly;
   }

@@ -65,7 +65,9 @@ TEST(RecorderText, TellsNanosecondsOfTicks) {
   ring->inTicks = 1;
   *ring->of(2) = {2, 1, 900, 1100, 1000, waitWord(7, 40), 0, 0};
   TickScale scale;
-  scale.ticks = 1000, scale.ns = 5'000'000'000'000'000'000, scale.nsPerTick = 0.5;
+  scale.ticks = 1000;
+  scale.ns = 5'000'000'000'000'000'000;
+  scale.nsPerTick = 0.5;
   tellNanoseconds(ring.get(), scale);
   const StepRecord& told = *ring->of(2);
   EXPECT_EQ(told.begin, 4'999'999'999'999'999'950u);

@@ -134,7 +134,8 @@ TEST(Fp8, AmaxIsTheLargestMagnitudeWhereverItStands) {
   for (std::size_t at = 0; at < 8; ++at) {
     std::array<std::uint32_t, 8> bf16{}, fp16{};
     bf16.fill(Bf16::fromFloat(-1.5f)), fp16.fill(Fp16::fromFloat(1.5f));
-    bf16[at] = Bf16::fromFloat(-3e38f), fp16[at] = Fp16::fromFloat(-60000.0f);
+    bf16[at] = Bf16::fromFloat(-3e38f);
+    fp16[at] = Fp16::fromFloat(-60000.0f);
     EXPECT_EQ(amaxOf<Bf16>(quadOf<Bf16>(bf16)), Bf16::toFloat(Bf16::fromFloat(3e38f)));
     EXPECT_EQ(amaxOf<Fp16>(quadOf<Fp16>(fp16)), Fp16::toFloat(Fp16::fromFloat(60000.0f)));
   }

@@ -76,7 +76,8 @@ void compareGroup(const std::vector<float>& sums, const LogRow& row, const std::
                   std::size_t group, LogErrors* errors) {
   double amax = 0, amin = HUGE_VAL;
   for (std::size_t i = 128 * group; i < 128 * group + 128; ++i) {
-    amax = std::max(amax, std::abs(double{sums[i]})), amin = std::min(amin, std::abs(double{sums[i]}));
+    amax = std::max(amax, std::abs(double{sums[i]}));
+    amin = std::min(amin, std::abs(double{sums[i]}));
   }
   const double most = LogRow::bf16(row.half(group, 0)), least = LogRow::bf16(row.half(group, 1));
   // Nearest bf16 numbers outside.
@@ -129,7 +130,8 @@ TEST(LogFmt, CodesAndValuesAreThoseOfTheFormula) {
     std::vector<float> sums = spread(rng, rng.between(-150, 127), octaves);
     if (rng.oneIn(4)) sums[static_cast<std::size_t>(rng.below(256))] = 0;
     const LogErrors found = compareRow(sums);
-    worst.place = std::max(worst.place, found.place), worst.value = std::max(worst.value, found.value);
+    worst.place = std::max(worst.place, found.place);
+    worst.value = std::max(worst.value, found.value);
   }
   EXPECT_GT(worst.place, kPlaceError / 4) << "the header says too much";
   EXPECT_GT(worst.value, kValueError / 4) << "the header says too much";
@@ -162,7 +164,9 @@ TEST(LogFmt, NumbersThatAreNone) {
   for (std::size_t i = 128; i < 256; ++i) EXPECT_NEAR(values[i], 2.0f, 2e-5f) << i;
 
   const float largest = bitsToFloat(0x7f7f0000u);
-  sums[3] = -INFINITY, sums[4] = FLT_MAX, sums[5] = 1e30f;
+  sums[3] = -INFINITY;
+  sums[4] = FLT_MAX;
+  sums[5] = 1e30f;
   values = through(sums);
   EXPECT_NEAR(values[3] / largest, -1.0f, 5e-6f);
   EXPECT_NEAR(values[4] / largest, 1.0f, 5e-6f);

@@ -97,8 +97,10 @@ std::string errorRow(const char* name, const ReferenceRule& rule) {
     for (int i = first; i < first + block; ++i) {
       const double element = decodeElement(kBf16, row.data(), i);
       const double error = back[static_cast<std::size_t>(i)] - element;
-      errors += error * error, all += element * element;
-      amax = std::max(amax, std::abs(element)), largest = std::max(largest, std::abs(error));
+      errors += error * error;
+      all += element * element;
+      amax = std::max(amax, std::abs(element));
+      largest = std::max(largest, std::abs(error));
     }
     worst = std::max(worst, largest / amax);
   }
@@ -139,12 +141,15 @@ std::string wireErrorRow(const char* name, int wire, float size) {
         if (wire == moeWireRow) encodeElement(kBf16, row[at], rounded.data(), i);
         if (wire == moeWireRow) back[at] = decodeElement(kBf16, rounded.data(), i);
         const double error = double{back[at]} - row[at];
-        errors += error * error, all += double{row[at]} * row[at];
-        exact[at] += row[at], found[at] += back[at];
+        errors += error * error;
+        all += double{row[at]} * row[at];
+        exact[at] += row[at];
+        found[at] += back[at];
       }
     }
     for (std::size_t i = 0; i < exact.size(); ++i) {
-      sumErrors += (found[i] - exact[i]) * (found[i] - exact[i]), sumsAll += exact[i] * exact[i];
+      sumErrors += (found[i] - exact[i]) * (found[i] - exact[i]);
+      sumsAll += exact[i] * exact[i];
     }
   }
   const int bytes = wire == moeWireRow ? 2 * kElements : static_cast<int>(WireRow{wire, kElements}.bytes());

@@ -50,7 +50,8 @@ ibv_mr* answer(const char* call, int error, std::size_t bytes, int access) {
 std::shared_ptr<Library> makeLibrary() {
   auto library = std::make_shared<Library>("libc.so.6");
   std::strcpy(onlyDevice.name, "mlx5_0");
-  made.region.lkey = 0x11, made.region.rkey = 0x22;
+  made.region.lkey = 0x11;
+  made.region.rkey = 0x22;
   library->getDeviceList = [](int* count) {
     *count = 1;
     return devices;
@@ -66,7 +67,8 @@ std::shared_ptr<Library> makeLibrary() {
     return answer("ibv_reg_mr", made.regMrError, bytes, access);
   };
   library->regDmaBufMr = [](ibv_pd*, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int, int access) {
-    made.offset = offset, made.iova = iova;
+    made.offset = offset;
+    made.iova = iova;
     return answer("ibv_reg_dmabuf_mr", made.regDmaBufError, bytes, access);
   };
   library->deregMr = [](ibv_mr*) {
@@ -104,12 +106,14 @@ GpuDriver makeDriver() {
     return 0;
   };
   driver.setPointerAttribute = [](const void* value, int attribute, unsigned long long address) {
-    made.attribute = attribute, made.pointer = address;
+    made.attribute = attribute;
+    made.pointer = address;
     std::memcpy(&made.value, value, sizeof made.value);
     return made.pointerError;
   };
   driver.handleOf = [](void* handle, unsigned long long begin, std::size_t bytes, int, unsigned long long) {
-    made.exportBegin = begin, made.exportBytes = bytes;
+    made.exportBegin = begin;
+    made.exportBytes = bytes;
     if (made.exportError == 0) made.fd = ::dup(2);
     std::memcpy(handle, &made.fd, sizeof made.fd);
     return made.exportError;

@@ -25,7 +25,10 @@ std::string Comm::recorded(const char* reason) {
   owner.job = job();
   owner.host = peers_[static_cast<std::size_t>(rank())].card.host.hostName.data();
   owner.backend = backend_->kind() == moeBackendCuda ? "cuda" : "host";
-  owner.rank = rank(), owner.nranks = nranks(), owner.domainSize = room_.view.domainSize, owner.processId = process_;
+  owner.rank = rank();
+  owner.nranks = nranks();
+  owner.domainSize = room_.view.domainSize;
+  owner.processId = process_;
   owner.reason = reason;
   owner.result = errors_.result();
   if (owner.result != moeSuccess) owner.sentence = errors_.sentence();

@@ -55,7 +55,8 @@ struct ReadyScan {
 
   // All lanes, when none has an open item.
   MOE_HOST_DEVICE void openWindow(int n, int lanes, int lane) {
-    base = next, turn = 0;
+    base = next;
+    turn = 0;
     const int left = n - base, most = kTurns * lanes;
     next = left < most ? n : base + most;
     const int behind = next - base - lane, mine = behind > 0 ? (behind + lanes - 1) / lanes : 0;

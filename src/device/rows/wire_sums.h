@@ -173,7 +173,8 @@ class WireSum {
   void storeLog(int begin, const std::array<WirePiece, kWireUnitPieces>& pieces) const {
     std::uint32_t amax = 0, amin = kInfinityBits;
     for (const WirePiece& piece : pieces) {
-      amax = std::max(amax, piece.amaxOrNan()), amin = std::min(amin, piece.amin());
+      amax = std::max(amax, piece.amaxOrNan());
+      amin = std::min(amin, piece.amin());
     }
     const std::uint32_t word = logWord(amax, amin);
     const LogCoder coder = LogCoder::of(LogGroup::of(word));
@@ -181,7 +182,8 @@ class WireSum {
     std::array<std::uint32_t, kWireUnitPieces> fifths;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const LogPiece coded = pieces[i].codesLog(coder);
-      codes[i] = {coded.word[0], coded.word[1], coded.word[2], coded.word[3]}, fifths[i] = coded.word[4];
+      codes[i] = {coded.word[0], coded.word[1], coded.word[2], coded.word[3]};
+      fifths[i] = coded.word[4];
     }
     memory_.store(job_.out + wire_.codesAt(begin), codes.data(), sizeof codes);
     memory_.store(job_.out + wire_.fifthAt(begin), fifths.data(), sizeof fifths);

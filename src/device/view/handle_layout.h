@@ -67,7 +67,8 @@ inline void setShape(const HandleShape& s, HandleView* view) {
   v.placesNamed = s.named > 0 ? s.named : s.map.experts;
   v.topk = s.topk;
   v.destinationsMax = destinationsPerToken(s.topk, s.map.nranks);
-  v.byTopk = divisorOf(v.topk), v.byItems = divisorOf(v.topk + v.destinationsMax);
+  v.byTopk = divisorOf(v.topk);
+  v.byItems = divisorOf(v.topk + v.destinationsMax);
   v.byHeader = divisorOf(v.headerStride());
   v.layout = s.layout;
   v.lowLatency = s.lowLatency ? 1 : 0;

@@ -49,7 +49,8 @@ void Queues::show(const DirectLibrary& library, const verbs::LocalEnd& end, std:
   const verbs::RailEnd& rail = end.railOf(end.connectionOf(pair));
   mlx5dv_qp made{};
   mlx5dv_obj objects{};
-  objects.qp.in = from, objects.qp.out = &made;
+  objects.qp.in = from;
+  objects.qp.out = &made;
   const int error = library.initObject(&objects, MLX5DV_OBJ_QP);
   if (error != 0) throw rail.adapter.failure("libmlx5 does not show a queue pair", error);
   const std::uint32_t slots = made.sq.wqe_cnt;
@@ -75,7 +76,8 @@ void Queues::showCompletions(const DirectLibrary& library, const verbs::LocalEnd
   const verbs::Adapter& adapter = end.railOf(rail).adapter;
   mlx5dv_cq made{};
   mlx5dv_obj objects{};
-  objects.cq.in = end.completions(rail), objects.cq.out = &made;
+  objects.cq.in = end.completions(rail);
+  objects.cq.out = &made;
   const int error = library.initObject(&objects, MLX5DV_OBJ_CQ);
   if (error != 0) throw adapter.failure("libmlx5 does not show the completion queue", error);
   if (made.cqe_size != sizeof(mlx5::Cqe)) {

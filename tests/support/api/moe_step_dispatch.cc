@@ -10,9 +10,13 @@ namespace moe::test {
 
 CastCase MoeStep::castCase() const {
   CastCase cast;
-  cast.type = case_.cast, cast.exact = case_.exact, cast.rowType = case_.rowType, cast.elements = case_.hidden;
+  cast.type = case_.cast;
+  cast.exact = case_.exact;
+  cast.rowType = case_.rowType;
+  cast.elements = case_.hidden;
   cast.scales = case_.scales;
-  cast.scalesInput = case_.scalesInput, cast.scalesAll = case_.scalesAll;
+  cast.scalesInput = case_.scalesInput;
+  cast.scalesAll = case_.scalesAll;
   cast.weighsInput = case_.weighsInput;
   return cast;
 }

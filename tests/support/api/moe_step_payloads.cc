@@ -87,7 +87,8 @@ std::vector<moePayload_t> MoeStep::payloadArgs() const {
     payload.in = tokens > 0 ? payloads_[i].in : nullptr;
     payload.out = payloads_[i].out;
     if (case_.payloads.columns) {
-      payload.inRowStride = 4, payload.inWordStride = (tokens + form.pad) * 4;
+      payload.inRowStride = 4;
+      payload.inWordStride = (tokens + form.pad) * 4;
     } else if (form.pad != 0) {
       payload.inRowStride = (form.words + form.pad) * std::int64_t{4};
     }

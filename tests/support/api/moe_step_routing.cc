@@ -67,7 +67,8 @@ moeResult_t MoeStep::tellPlacement() const {
   if (placement.physicalExperts == case_.experts && iteration_ % 2 == 0) {
     placement.logical = placed_->logicalOf.data();
   } else {
-    placement.ranks = ranks.data(), placement.localExperts = localExperts.data();
+    placement.ranks = ranks.data();
+    placement.localExperts = localExperts.data();
   }
   return moeHandleSetPlacement(handle_, &placement, context_.stream());
 }

@@ -18,7 +18,11 @@ inline ::testing::AssertionResult says(const std::string& text, const std::strin
 
 inline moeHandleConfig_t handleOf(int mode, int layout) {
   moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
-  config.experts = 4, config.topk = kTopk, config.mode = mode, config.layout = layout, config.tokensMax = 8;
+  config.experts = 4;
+  config.topk = kTopk;
+  config.mode = mode;
+  config.layout = layout;
+  config.tokensMax = 8;
   return config;
 }
 
@@ -31,8 +35,11 @@ class Calls {
       ids_.push_back(t % 2);
       ids_.push_back(2 + t % 2);
     }
-    rows_ = take(kTokens * kRowBytes), arrived_ = take(kRowsMax * kRowBytes), out_ = take(kTokens * kRowBytes);
-    side_ = take(kTokens * 16), outSide_ = take(kRowsMax * 16);
+    rows_ = take(kTokens * kRowBytes);
+    arrived_ = take(kRowsMax * kRowBytes);
+    out_ = take(kTokens * kRowBytes);
+    side_ = take(kTokens * 16);
+    outSide_ = take(kRowsMax * 16);
     grads_ = static_cast<float*>(take(kRowsMax * kTopk * 4)),
     outGrads_ = static_cast<float*>(take(kTokens * kTopk * 4));
     const std::vector<float> ones(kTokens * kHidden, 1.0f), more(kRowsMax * kTopk, 0.5f);
@@ -55,13 +62,19 @@ class Calls {
   }
   moeDispatchArgs_t dispatchArgs() const {
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
-    args.rows = rows_, args.rowType = moeRowFp32, args.hidden = kHidden;
-    args.outRows = arrived_, args.outRowsMax = kRowsMax;
+    args.rows = rows_;
+    args.rowType = moeRowFp32;
+    args.hidden = kHidden;
+    args.outRows = arrived_;
+    args.outRowsMax = kRowsMax;
     return args;
   }
   moeCombineArgs_t combineArgs() const {
     moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
-    args.rows = arrived_, args.rowType = moeRowFp32, args.hidden = kHidden, args.out = out_;
+    args.rows = arrived_;
+    args.rowType = moeRowFp32;
+    args.hidden = kHidden;
+    args.out = out_;
     return args;
   }
   // The same with ids of the test's own.

@@ -21,7 +21,9 @@ CastArgs castArgs(const CastCase& cast, const WordsOutput& output, void* scales,
   args.codeBytes = static_cast<std::uint32_t>(cast.codeBytes());
   args.inputScale = cast.scalesInput ? &rule.inputScale : nullptr;
   args.globalScale = cast.scalesAll ? &rule.globalScale : nullptr;
-  args.type = cast.type | (cast.exact ? kCastExact : 0), args.rowType = cast.rowType, args.elements = cast.elements;
+  args.type = cast.type | (cast.exact ? kCastExact : 0);
+  args.rowType = cast.rowType;
+  args.elements = cast.elements;
   args.outScales = output.bytes() == 0 ? nullptr : static_cast<std::uint32_t*>(scales);
   args.words = cast.words();
   args.grid = output.grid();

@@ -136,7 +136,10 @@ void keepSmall(PayloadCase& payloads, const ReferenceRoute& route, std::int64_t 
     return arrays.bytes() > static_cast<std::int64_t>(bytes);
   });
   if (!large) return;
-  for (WordsForm& form : payloads.forms) form.layout = moeScalesRowMajor, form.pad = 0;
+  for (WordsForm& form : payloads.forms) {
+    form.layout = moeScalesRowMajor;
+    form.pad = 0;
+  }
 }
 
 }  // namespace moe::test

@@ -195,7 +195,8 @@ void DispatchOperation::placePayloads(int rank) {
   std::vector<std::vector<std::uint32_t>> tokens;
   for (int t = 0; t < d.tokens; ++t) tokens.push_back(payloadWords(rank, t));
   d.payloads = own.payloads.args(tokens);
-  d.side = nullptr, d.outSide = nullptr;
+  d.side = nullptr;
+  d.outSide = nullptr;
   if (!config_.cast) d.cast.codeBytes = d.rowBytes;
   if (!own.payloads.inBlocks() || config_.inSlots || own.payloads.bytes() == 0) return;
   d.padding |= kPadScales;

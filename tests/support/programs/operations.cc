@@ -48,7 +48,8 @@ void Operation::checkStatus(int rank, Report& report) const {
   int culprit = fault_.culprit;
   if (hearsOverRails(rank) && !peersDisagree()) {
     const int size = comm_.shape().domainSize;
-    expected = Fault::elsewhere, culprit = culprit / size * size + rank % size;
+    expected = Fault::elsewhere;
+    culprit = culprit / size * size + rank % size;
   }
   const Fault seen = kept.ready != 0 ? kept.fault : Fault::none;
   Failure first{};

@@ -114,15 +114,23 @@ void TestComm::listRemoteAreas(Add add) {
 CommView TestComm::view(int r) {
   RankMemory& memory = rank(r);
   CommView view{};
-  view.rank = r, view.nranks = shape_.nranks;
-  view.domainSize = shape_.domainRanks(), view.domainFirst = r / view.domainSize * view.domainSize;
+  view.rank = r;
+  view.nranks = shape_.nranks;
+  view.domainSize = shape_.domainRanks();
+  view.domainFirst = r / view.domainSize * view.domainSize;
   if (shape_.domains() > 1) view.far = &memory.far;
   std::copy_n(memory.windows.begin(), std::min(shape_.nranks, kInlineWindows), view.inlineWindows);
-  view.windows = memory.windows.data(), view.at = at_;
-  view.state = &memory.state, view.failure = &memory.failure, view.orders = &memory.orders;
+  view.windows = memory.windows.data();
+  view.at = at_;
+  view.state = &memory.state;
+  view.failure = &memory.failure;
+  view.orders = &memory.orders;
   view.departed = memory.departed.data();
-  view.tokensMax = shape_.tokensMax, view.llTokensMax = shape_.llTokensMax, view.topkMax = shape_.topkMax;
-  view.rowBytesMax = shape_.rowBytesMax, view.sideBytesMax = shape_.sideBytesMax;
+  view.tokensMax = shape_.tokensMax;
+  view.llTokensMax = shape_.llTokensMax;
+  view.topkMax = shape_.topkMax;
+  view.rowBytesMax = shape_.rowBytesMax;
+  view.sideBytesMax = shape_.sideBytesMax;
   return view;
 }
 

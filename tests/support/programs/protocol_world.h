@@ -83,7 +83,8 @@ class TestHandle {
   // What this rank's next route counts with, and all that uses it.
   void setTokensBound(int rank, int bound) {
     HandleView& view = views_[static_cast<std::size_t>(rank)];
-    view.tokensMax = bound, view.terms.y = static_cast<std::uint32_t>(bound);
+    view.tokensMax = bound;
+    view.terms.y = static_cast<std::uint32_t>(bound);
   }
   // Where this rank's next route finds experts; none: ids are physical.
   void setPlacement(int rank, const std::optional<PlacedExperts>& placed);

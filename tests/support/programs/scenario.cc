@@ -144,7 +144,8 @@ bool ScenarioBuilder::draws(const HandleTrack& track, Kind kind, Trouble trouble
 // Says how the handle, or the world, takes what its operation got.
 void ScenarioBuilder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault) {
   if (endsWorld(track, kind, trouble)) {
-    ended_ = true, world_.culprit = fault.culprit;
+    ended_ = true;
+    world_.culprit = fault.culprit;
     return;
   }
   track.fault = fault;
@@ -188,7 +189,8 @@ void ScenarioBuilder::addWaits(const HandleTrack& track, CombineOptions& options
   const int culprit = world_.culprit;
   if (world_.trouble != Trouble::unready || track.fault.fault != Fault::none || operations_ <= 2) return;
   if (track.route->arrivals[at(culprit)].tokens.empty()) return;
-  options.ready.ranks[at(culprit)] = true, options.ready.never = culprit;
+  options.ready.ranks[at(culprit)] = true;
+  options.ready.never = culprit;
   ended_ = true;
 }
 
@@ -214,10 +216,16 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
   for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
   for (int r = 0; r < shape_.nranks; ++r)
     config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(kSpareCapacity)));
-  if (rng_.oneIn(3)) config.padding = rng_.between(1, 3), config.spareRows = rng_.below(4);
+  if (rng_.oneIn(3)) {
+    config.padding = rng_.between(1, 3);
+    config.spareRows = rng_.below(4);
+  }
   keepSmall(config.cast, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
   keepSmall(config.payloads, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
-  if (rng_.oneIn(3)) config.globalIds = true, config.invalidId = rng_.coin() ? s.map.experts : -7;
+  if (rng_.oneIn(3)) {
+    config.globalIds = true;
+    config.invalidId = rng_.coin() ? s.map.experts : -7;
+  }
   addTrouble(track, config);
   track.area = freeArea();
   const bool staged = !s.lowLatency && std::count(config.staged.begin(), config.staged.end(), true) > 0;
@@ -226,7 +234,9 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
   if (s.lowLatency) takeSlots(track);
   const bool faulty = config.oddRank >= 0 || track.fault.fault == Fault::capacity;
   config.inSlots = s.lowLatency && s.layout == Layout::rankMajor && !faulty && rng_.coin();
-  track.ownsSlots = s.lowLatency, track.kind = kDispatch, config.area = track.area;
+  track.ownsSlots = s.lowLatency;
+  track.kind = kDispatch;
+  config.area = track.area;
   const auto dispatch = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route,
                                                             world_.areas.get(), config, name("dispatch", track));
   dispatch->expect(track.fault);
@@ -255,7 +265,9 @@ void ScenarioBuilder::addCombine(HandleTrack& track) {
   options.sum.rowBytes = drawBytes(shape_.rowBytesMax);
   options.sum.weighted = hasRowPerExpert(s.layout) && rng_.coin();
   options.parts = drawParts(static_cast<int>(options.sum.rowBytes), rng_);
-  options.bias0 = rng_.oneIn(3), options.bias1 = rng_.oneIn(3), options.grads = rng_.oneIn(3);
+  options.bias0 = rng_.oneIn(3);
+  options.bias1 = rng_.oneIn(3);
+  options.grads = rng_.oneIn(3);
   options.weights = track.handle->view(0).weighted != 0 && !weighing_.oneIn(4);
   const bool mayReadRows = s.lowLatency ? s.layout == Layout::rankMajor && track.ownsSlots : !hasRowPerExpert(s.layout);
   options.stagingArea = freeStaging();
@@ -288,8 +300,14 @@ void ScenarioBuilder::complete(HandleTrack& track) {
 void ScenarioBuilder::addDescribe(const HandleTrack& track) {
   Rng& rng = describing_;
   DescribeCase config{rng.next()};
-  if (rng.coin()) config.padding = rng.between(1, 3), config.spareRows = rng.below(40);
-  if (rng.coin()) config.globalIds = true, config.invalidId = rng.coin() ? track.handle->shape().map.experts : -7;
+  if (rng.coin()) {
+    config.padding = rng.between(1, 3);
+    config.spareRows = rng.below(40);
+  }
+  if (rng.coin()) {
+    config.globalIds = true;
+    config.invalidId = rng.coin() ? track.handle->shape().map.experts : -7;
+  }
   config.lackingRows = lacking_.coin() ? 1 : lacking_.below(40);
   const auto operation = std::make_shared<DescribeOperation>(
       *world_.comm, *track.handle, track.route, config, fmt::format("describe handle {}", &track - tracks_.data()));

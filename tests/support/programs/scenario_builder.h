@@ -53,7 +53,8 @@ class ScenarioBuilder {
         limits_(limits) {
     world_.trouble = trouble;
     const WorldShapes shapes = drawWorldShapes(seed, protocol, limits, rng_);
-    shape_ = shapes.comm, handleShapes_ = shapes.handles;
+    shape_ = shapes.comm;
+    handleShapes_ = shapes.handles;
   }
 
   Scenario build(std::uint64_t timeoutNs);

@@ -136,7 +136,8 @@ struct LogBlock {
     float most = 0, least = std::numeric_limits<float>::infinity();
     for (int i = 0; i < 128; ++i) {
       isNan = isNan || std::isnan(sums[i]);
-      most = std::max(most, std::abs(sums[i])), least = std::min(least, std::abs(sums[i]));
+      most = std::max(most, std::abs(sums[i]));
+      least = std::min(least, std::abs(sums[i]));
     }
     amin = isNan ? 0 : std::bit_cast<std::uint32_t>(least) >> 16;
     amax = std::bit_cast<std::uint32_t>(most) >> 16;

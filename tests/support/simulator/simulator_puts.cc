@@ -27,7 +27,8 @@ void Simulator::makeQueues() {
   for (std::size_t i = 0; i < queues_.size(); ++i) {
     Queue& queue = queues_[i];
     queue.id = static_cast<std::uint32_t>(i);
-    queue.from = static_cast<int>(i) / kConnections / nranks, queue.to = static_cast<int>(i) / kConnections % nranks;
+    queue.from = static_cast<int>(i) / kConnections / nranks;
+    queue.to = static_cast<int>(i) / kConnections % nranks;
     queue.slowness = rng_.oneIn(4) ? 1 << rng_.below(8) : 1;
     const std::uint32_t slots = 1u << rng_.below(6);
     queue.segments.resize(std::size_t{slots} * mlx5::kSlotSegments);

@@ -32,13 +32,18 @@ void Simulator::store(void* to, const void* from, std::uint32_t bytes) {
     const std::uint32_t index = freeStores_.back();
     freeStores_.pop_back();
     Store& store = stores_[index];
-    store.to = target, store.bytes = piece, store.wakes = store.flag = store.adds = false;
-    store.warp = current_->id, store.place = static_cast<std::uint32_t>(current_->pending.size());
+    store.to = target;
+    store.bytes = piece;
+    store.wakes = store.flag = store.adds = false;
+    store.warp = current_->id;
+    store.place = static_cast<std::uint32_t>(current_->pending.size());
     std::memcpy(store.data, source, piece);
     current_->pending.push_back(index);
     // A lazy store waits until a release makes it land.
     if (!rng_.oneIn(laziness_)) push(now_ + landingNs(), Kind::land, index, store.generation);
-    source += piece, target += piece, bytes -= piece;
+    source += piece;
+    target += piece;
+    bytes -= piece;
   }
 }
 
@@ -151,7 +156,9 @@ Simulator::WaitEnd Simulator::waitFor(const CommView& comm, const void* begin, s
     if (comm.state->failuresClaimed != 0 || comm.orders->abort != 0) return WaitEnd::stopped;
     if (comm.departed[rankOf()] != 0) return WaitEnd::left;  // no grace period: what the rank sent has already landed
     if (now_ >= end) return WaitEnd::late;
-    self.waiting = true, self.awaited = static_cast<const std::uint8_t*>(begin), self.awaitedBytes = bytes;
+    self.waiting = true;
+    self.awaited = static_cast<const std::uint8_t*>(begin);
+    self.awaitedBytes = bytes;
     self.reached = &reached;
     // One of several awaited ranks may have left. This wait looks again later, when the flags before that rank's have
     // come.

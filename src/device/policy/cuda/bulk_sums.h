@@ -152,7 +152,8 @@ class CudaBulkSums : public CudaBulk {
       f.term = 0;
       f.offset += f.share;
       if (f.offset < f.bytes) continue;
-      f.offset = 0, f.bytes = 0;
+      f.offset = 0;
+      f.bytes = 0;
       ++f.sum;
     }
   }

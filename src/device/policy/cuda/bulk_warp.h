@@ -162,7 +162,8 @@ class CudaBulkWarp : public CudaBulk {
           moveJob<kPairs>(desk, item, here & lanes, 0);
         }
       }
-      before = latest, latest = used_;
+      before = latest;
+      latest = used_;
     }
     while (stores_ != used_) storePiece<kPairs>();
     __syncwarp();
@@ -215,7 +216,8 @@ class CudaBulkWarp : public CudaBulk {
     }
     if constexpr (kPairs) {
       while ((piece.sideOffset += piece.sideBytes) < job.sideBytes) {
-        piece.bytes = 0, piece.sideBytes = sideShare(job, piece);
+        piece.bytes = 0;
+        piece.sideBytes = sideShare(job, piece);
         loadPiece<kPairs>(job, piece);
       }
     }

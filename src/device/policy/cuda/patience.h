@@ -24,7 +24,10 @@ class CudaPatience {
   MOE_LANES End look(const CommView& comm, unsigned polls, RankOf rankOf) {
     if (polls % kPollsPerLook != 0) return End::notYet;
     const std::uint32_t now = ticksOf(cuda_flags::nanoseconds());
-    if (begin_ == 0) begin_ = now, looked_ = now & kTickBits;
+    if (begin_ == 0) {
+      begin_ = now;
+      looked_ = now & kTickBits;
+    }
     if (((looked_ ^ now) & kTickBits) == 0) return End::notYet;
     looked_ = (looked_ & ~kTickBits) | (now & kTickBits);
     CommState* state = comm.state;
@@ -81,8 +84,12 @@ namespace cuda_waits {
 MOE_LANES void fail(const CommView& comm, const Failure& failure) {
   if (atomicAdd(&comm.state->failuresClaimed, 1u) != 0) return;
   Failure* to = comm.failure;
-  to->fault = failure.fault, to->phase = failure.phase, to->peer = failure.peer;
-  to->index = failure.index, to->expected = failure.expected, to->actual = failure.actual;
+  to->fault = failure.fault;
+  to->phase = failure.phase;
+  to->peer = failure.peer;
+  to->index = failure.index;
+  to->expected = failure.expected;
+  to->actual = failure.actual;
   cuda_flags::storeRelease(&to->ready, 1);
 }
 

@@ -330,7 +330,8 @@ class CudaWarp {
       if (begin == lane()) {
         if (lane() < sideQuads) sidePiece = side[lane()];
         const Sink sink = lane() < sinks ? list.sink(i, lane()) : Sink{nullptr, nullptr, false};
-        mine = reinterpret_cast<std::uint64_t>(sink.row), mySide = reinterpret_cast<std::uint64_t>(sink.side);
+        mine = reinterpret_cast<std::uint64_t>(sink.row);
+        mySide = reinterpret_cast<std::uint64_t>(sink.side);
       }
       storeBatch<MadeToLand<List>>(piece, begin, quads, sinks, mine);
     }

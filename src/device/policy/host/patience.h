@@ -32,7 +32,9 @@ class HostPatience {
   void anew() {
     const bool yieldedOnly = yieldsEnd_ != Clock::time_point{} && nap_ == Clock::duration::zero();
     if (yieldedOnly) pace().noteSaved();
-    spins_ = 0, nap_ = {}, yieldsEnd_ = {};
+    spins_ = 0;
+    nap_ = {};
+    yieldsEnd_ = {};
   }
 
   // Between looks. False if it is over. If that is because it is in vain, report() has been called, with what lateOf()
@@ -87,7 +89,10 @@ class HostPatience {
   // For so long that what it has sent would have been seen.
   bool hasLeft(int rank, Clock::time_point now) {
     if (std::atomic_ref(comm_.departed[rank]).load(std::memory_order_acquire) == 0) return false;
-    if (leftRank_ != rank) leftRank_ = rank, leftEnd_ = now + std::chrono::nanoseconds(kLeftGraceNs);
+    if (leftRank_ != rank) {
+      leftRank_ = rank;
+      leftEnd_ = now + std::chrono::nanoseconds(kLeftGraceNs);
+    }
     return now >= leftEnd_;
   }
 

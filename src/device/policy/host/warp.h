@@ -231,8 +231,12 @@ class HostWarpOver {
   void laneFail(const CommView& comm, const Failure& failure) const {
     if (std::atomic_ref(comm.state->failuresClaimed).fetch_add(1, std::memory_order_relaxed) != 0) return;
     Failure* to = comm.failure;
-    to->fault = failure.fault, to->phase = failure.phase, to->peer = failure.peer;
-    to->index = failure.index, to->expected = failure.expected, to->actual = failure.actual;
+    to->fault = failure.fault;
+    to->phase = failure.phase;
+    to->peer = failure.peer;
+    to->index = failure.index;
+    to->expected = failure.expected;
+    to->actual = failure.actual;
     std::atomic_ref(to->ready).store(1, std::memory_order_release);
   }
 

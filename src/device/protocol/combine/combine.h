@@ -183,7 +183,10 @@ class Combine {
       h.state->combineHanded = s.number;
       handedCount(s.comm, h, s.channel) = s.number;
       noteWeights(s);
-      if (lowLatency()) state->llUncombined[h.llSet] = 0, state->llUsed[h.llSet] = 1;
+      if (lowLatency()) {
+        state->llUncombined[h.llSet] = 0;
+        state->llUsed[h.llSet] = 1;
+      }
     });
   }
 

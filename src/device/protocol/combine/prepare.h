@@ -37,7 +37,9 @@ struct ChosenItems {
   }
   MOE_LANES const Parts& parts() const { return items.parts(); }
   MOE_LANES void choose(const ReadyPick& pick) {
-    begin = pick.begin, n = 1, mask = pick.mask;
+    begin = pick.begin;
+    n = 1;
+    mask = pick.mask;
     MOE_ROLLED
     for (std::uint32_t behind = mask >> 1; behind != 0; behind >>= 1) ++n;
   }

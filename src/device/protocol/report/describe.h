@@ -125,7 +125,9 @@ class Describe {
   }
   MOE_LANES void storeSource(int row, int rank, int token, int k) const {
     std::int32_t* info = a_.sourceInfo + std::int64_t{row} * 3;
-    info[0] = rank, info[1] = token, info[2] = k;
+    info[0] = rank;
+    info[1] = token;
+    info[2] = k;
   }
 
   MOE_LANES void padGaps() const {

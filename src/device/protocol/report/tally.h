@@ -48,7 +48,9 @@ class Tally {
     for (int rank = 0; rank < c_.nranks; ++rank) {
       const std::uint64_t waited = rank != c_.rank ? c_.waits[rank] : 0;
       if (waited > longest) {
-        next = longest, longest = waited, last = rank;
+        next = longest;
+        longest = waited;
+        last = rank;
       } else if (waited > next) {
         next = waited;
       }

@@ -155,7 +155,10 @@ MOE_LANES bool beginRoute(const AnySession auto& s) {
   const bool hadFault = state->fault != 0;
   s.warp.forEach(1, [&](int) {
     state->routes = latestRoute(s.handle);
-    if (hadFault) state->fault = 0, s.handle.hostCounts->fault.ready = 0;
+    if (hadFault) {
+      state->fault = 0;
+      s.handle.hostCounts->fault.ready = 0;
+    }
   });
   return hadFault;
 }

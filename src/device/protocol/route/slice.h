@@ -53,7 +53,8 @@ class ScratchMemory {
     const std::int64_t bytes = roundUp(count * std::int64_t{sizeof(Item)}, 16);
     if (bytes > room_) return elsewhere;
     auto* items = reinterpret_cast<Item*>(next_);
-    next_ += bytes, room_ -= bytes;
+    next_ += bytes;
+    room_ -= bytes;
     return items;
   }
 

@@ -22,7 +22,10 @@ MOE_LANES Quad* routeTerms(const CommView& c, int rank, std::uint64_t epoch, int
 // What all ranks must have alike in a route: of the handle, and of its placement as the route finds it.
 MOE_LANES Quad termsOf(const HandleView& h) {
   Quad terms = h.terms;
-  if (h.placement != nullptr) terms.y |= h.placement->boundWord, terms.z |= h.placement->alignmentWord;
+  if (h.placement != nullptr) {
+    terms.y |= h.placement->boundWord;
+    terms.z |= h.placement->alignmentWord;
+  }
   return terms;
 }
 

@@ -75,7 +75,10 @@ MOE_LANES bool postRun(const Memory& memory, const PutQueue& queue, int begin, i
       const Put put = putOf(begin);
       hasWord = hasWord || put.bytes == 0;
       writePiece(memory, queue, slot, put, piece, slot + 1 == written ? kSignalled : std::uint8_t{0});
-      if (++piece == piecesOf(queue, put)) piece = 0, ++begin;
+      if (++piece == piecesOf(queue, put)) {
+        piece = 0;
+        ++begin;
+      }
     }
     if (!publishSlots(memory, queue.send, index, slots, limit)) return false;
     if (!manyWait(memory, queue, written)) continue;
