@@ -54,6 +54,10 @@ BANNED = [
     (r"\bthread_local\b", r"src/", r"src/api/", "everything belongs to a communicator"),
     (r"\busing namespace\b", r"(src|perf)/", None, "names are written out"),
     (r"(?<![\w.>])(std::)?malloc\s*\(|(?<![\w.>])free\s*\(", r"src/", None, "every resource has an owner"),
+    (r"\benum class \w+[^{;]*\{[^}=]*?(?<=[{,\s])(k?[A-Z]\w*)", r"(src|perf|tests|examples|include)/", None,
+     "enumerators of an enum class are in camelCase; those of a plain enum are constants, kLikeThis"),
+    (r"(?<=[;{}])\n\s+[\w.>\[\]-]+ = (?:[^;{}()]|\([^()]*\))*?, [\w.>\[\]-]+ = [^;]*;",
+     r"(src|perf|tests|examples|include)/", None, "one assignment per statement"),
 ]
 # Banned in comments too.
 BANNED_WORDS = [(r"\b(TODO|FIXME|XXX|HACK)\b", "an open point is an issue, not a comment")]

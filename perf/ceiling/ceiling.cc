@@ -47,7 +47,7 @@ struct BufferPlan {
 // A row of dispatch travels with its side payload, or with its scales if it is cast. Here both are one row.
 RowShape dispatchShape(const Options& options) {
   const Format format = options.format;
-  if (options.cast != Cast::kNone) return {Format::kFp8, options.castRowBytes(), 0};
+  if (options.cast != Cast::none) return {Format::fp8, options.castRowBytes(), 0};
   return {format, (options.rowBytes() + options.sideBytes()) / elementBytes(format), 0};
 }
 
@@ -187,8 +187,8 @@ Ceilings CeilingBench::run() {
   measure(pushMove(), dispatch, &RowCeilings::push, ceilings);
   fillArrived();
   measure(pushBackMove(), combine, &RowCeilings::pushBack, ceilings);
-  measure(pullMove(MoveKind::kPull), combine, &RowCeilings::pull, ceilings);
-  measure(pullMove(MoveKind::kPullSums), combine, &RowCeilings::pullSums, ceilings);
+  measure(pullMove(MoveKind::pull), combine, &RowCeilings::pull, ceilings);
+  measure(pullMove(MoveKind::pullSums), combine, &RowCeilings::pullSums, ceilings);
   buffers_.close();
   return ceilings;
 }
@@ -236,7 +236,7 @@ std::vector<MoveRows> CeilingBench::rowsOf(CopiesOf copiesOf) const {
 CeilingMove CeilingBench::pushMove() {
   return {which_.device,
           rank(),
-          {MoveKind::kPush, "push", dispatchShape(which_.options), payloadOf(kDispatchSeed), which_.tokens,
+          {MoveKind::push, "push", dispatchShape(which_.options), payloadOf(kDispatchSeed), which_.tokens,
            destinationsPerToken_, onlyMine(source_.get()), buffers_.at(plan_.arrived), plan_.arrivedBytes},
           rowsOf(&RowTraffic::dispatchPushes)};
 }
@@ -244,13 +244,13 @@ CeilingMove CeilingBench::pushMove() {
 CeilingMove CeilingBench::pushBackMove() {
   return {which_.device,
           rank(),
-          {MoveKind::kPush, "push back", combineShape(which_.options), payloadOf(kCombineSeed), which_.tokens,
+          {MoveKind::push, "push back", combineShape(which_.options), payloadOf(kCombineSeed), which_.tokens,
            destinationsPerToken_, buffers_.at(plan_.arrived), buffers_.at(plan_.slots), plan_.slotBytes},
           rowsOf(&RowTraffic::combinePushes)};
 }
 
 CeilingMove CeilingBench::pullMove(MoveKind kind) {
-  const bool sums = kind == MoveKind::kPullSums;
+  const bool sums = kind == MoveKind::pullSums;
   const Addresses to = sums ? onlyMine(sums_.get()) : buffers_.at(plan_.slots);
   return {which_.device,
           rank(),

@@ -229,13 +229,13 @@ cudaError_t launchPull(const PullJobs& jobs, GridShape shape, cudaStream_t strea
 
 cudaError_t launchPullSums(const PullJobs& jobs, Format format, GridShape shape, cudaStream_t stream) {
   switch (format) {
-    case Format::kBf16:
+    case Format::bf16:
       return launch(pullSums<Bf16>, jobs, shape, 0, stream);
-    case Format::kFp16:
+    case Format::fp16:
       return launch(pullSums<Fp16>, jobs, shape, 0, stream);
-    case Format::kFp32:
+    case Format::fp32:
       return launch(pullSums<Fp32>, jobs, shape, 0, stream);
-    case Format::kFp8:
+    case Format::fp8:
       break;  // fp8 rows come back as bf16
   }
   return cudaErrorInvalidValue;

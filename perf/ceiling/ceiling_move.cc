@@ -24,7 +24,7 @@ CeilingMove::CeilingMove(Device& device, int rank, MoveSetup setup, std::vector<
     Version& version = versions_.emplace_back();
     version.rows = std::move(rows);
     version.arrivals = toDevice(device, version.rows.arrivals);
-    if (setup_.kind != MoveKind::kPullSums) continue;
+    if (setup_.kind != MoveKind::pullSums) continue;
     version.arrivalOffsets =
         toDevice(device, offsetsByToken(version.rows.arrivals, setup_.tokens, setup_.destinationsPerToken));
   }
@@ -32,9 +32,9 @@ CeilingMove::CeilingMove(Device& device, int rank, MoveSetup setup, std::vector<
 
 std::vector<CeilingVariant> CeilingMove::variants(bool bulk, bool fewTokens) const {
   std::vector<CeilingVariant> all{{0, 8}, {0, 16}};
-  if (fewTokens) all.push_back({0, 4});                        // a small block starts sooner
-  if (setup_.kind == MoveKind::kPush) all.push_back({0, 32});  // a push needs few registers
-  if (setup_.kind == MoveKind::kPullSums || !bulk) return all;
+  if (fewTokens) all.push_back({0, 4});                       // a small block starts sooner
+  if (setup_.kind == MoveKind::push) all.push_back({0, 32});  // a push needs few registers
+  if (setup_.kind == MoveKind::pullSums || !bulk) return all;
   for (const int stages : {3, 4}) {
     for (const int warps : {4, kBulkWarpsMax}) all.push_back({stages, warps});
   }
@@ -64,11 +64,11 @@ void CeilingMove::launch(int number) {
       return launchBulk({version.copies.get(), count}, variant_.stages, shape, stream);
     }
     switch (setup_.kind) {
-      case MoveKind::kPush:
+      case MoveKind::push:
         break;
-      case MoveKind::kPull:
+      case MoveKind::pull:
         return launchPull(pullJobs(version), shape, stream);
-      case MoveKind::kPullSums:
+      case MoveKind::pullSums:
         return launchPullSums(pullJobs(version), setup_.shape.format, shape, stream);
     }
     const auto* source = reinterpret_cast<const std::uint8_t*>(setup_.from[static_cast<std::size_t>(rank_)]);
@@ -86,7 +86,7 @@ void CeilingMove::clear() {
 unsigned long long CeilingMove::countWrong(int number) {
   const Version& version = versions_.at(static_cast<std::size_t>(number));
   device_.clear(findings_.get(), sizeof(Findings));
-  if (setup_.kind == MoveKind::kPullSums) {
+  if (setup_.kind == MoveKind::pullSums) {
     device_.run(VerifySums{setup_.payloadOf, setup_.shape, version.arrivals.get(), version.arrivalOffsets.get(),
                            setup_.tokens, target(), findings_.get()});
   } else {
@@ -100,7 +100,7 @@ unsigned long long CeilingMove::countWrong(int number) {
 
 // Rows that the kernels with tables go through.
 std::int64_t CeilingMove::rowsOf(const Version& version) const {
-  if (setup_.kind != MoveKind::kPush) return setup_.tokens;
+  if (setup_.kind != MoveKind::push) return setup_.tokens;
   return version.rows.copies.empty() ? 0 : version.rows.copies.back().from.row + 1;
 }
 
@@ -113,7 +113,7 @@ void CeilingMove::prepareTable(Version& version) {
   if (version.table.count() > 0) return;
   const std::vector<RowCopy>& copies = version.rows.copies;
   version.table = toDevice(
-      device_, setup_.kind == MoveKind::kPush
+      device_, setup_.kind == MoveKind::push
                    ? sinkTable(copies, rowsOf(version), width_, rowBytes(), setup_.to)
                    : sourceTable(copies, setup_.tokens, width_, setup_.destinationsPerToken, rowBytes(), setup_.from));
 }

@@ -21,7 +21,7 @@ struct CeilingVariant {
   std::string name(int multiprocessors) const;
 };
 
-enum class MoveKind { kPush, kPull, kPullSums };
+enum class MoveKind { push, pull, pullSums };
 
 struct MoveSetup {
   MoveKind kind;

@@ -37,7 +37,7 @@ double lastChunkUs(const Machine& machine, const Workload& w, std::int64_t bytes
 double latencyUs(const Machine& machine, const Workload& w, Copies copies, std::int64_t bytes) {
   if (w.ranks <= machine.domainRanks) return machine.startUs;
   const double direct = machine.startUs + machine.railLatencyUs;
-  return copies == Copies::kPerDomain ? direct + machine.forwardLatencyUs + lastChunkUs(machine, w, bytes) : direct;
+  return copies == Copies::perDomain ? direct + machine.forwardLatencyUs + lastChunkUs(machine, w, bytes) : direct;
 }
 
 // Calls and doorbells for one peer (docs/internals/rdma.md, "Who posts"). Combines post a block of rows: LL one, HT one
@@ -46,9 +46,9 @@ constexpr double kPutsOfCall = 32, kPutsUnrung = 128, kWaves = 8, kOtherWords = 
 
 double callsUs(const Calls& calls, const Traffic& traffic, Copies copies, Operation operation) {
   if (traffic.peers <= 0) return 0;
-  const bool rails = copies == Copies::kPerDomain;
+  const bool rails = copies == Copies::perDomain;
   const double waves = rails ? kWaves : 1, rows = traffic.railRows / traffic.peers / waves;
-  const bool blocks = operation == Operation::kCombine;
+  const bool blocks = operation == Operation::combine;
   const double words = waves + (rails ? kOtherWords : 0);
   const double puts = waves * (blocks ? 1 : std::ceil(rows / kPutsOfCall));
   const double rings = words + (blocks ? 0 : waves * std::floor(rows / kPutsUnrung));
@@ -65,13 +65,13 @@ double postingUs(const Machine& machine, const Traffic& traffic, Copies copies, 
 
 const char* nameOf(Bound bound) {
   switch (bound) {
-    case Bound::kLatency:
+    case Bound::latency:
       return "latency";
-    case Bound::kNvlink:
+    case Bound::nvlink:
       return "NVLink";
-    case Bound::kRail:
+    case Bound::rail:
       return "rail";
-    case Bound::kPosting:
+    case Bound::posting:
       return "posting";
   }
   return "?";
@@ -79,16 +79,16 @@ const char* nameOf(Bound bound) {
 
 Traffic trafficOf(const Workload& w, int domainRanks, Copies copies, Operation operation) {
   const int inDomain = std::min(domainRanks, w.ranks);
-  if (copies == Copies::kPerExpert) {
+  if (copies == Copies::perExpert) {
     return directTraffic(w, inDomain, w.topk, static_cast<double>(w.expertCount()) / w.ranks);
   }
   const Destinations to = destinationsOf(w, domainRanks);
-  if (copies == Copies::kPerDomain) return forwardedTraffic(w, inDomain, to);
-  return directTraffic(w, inDomain, to.ranks, operation == Operation::kDispatch ? kLlDispatchWords : kLlCombineWords);
+  if (copies == Copies::perDomain) return forwardedTraffic(w, inDomain, to);
+  return directTraffic(w, inDomain, to.ranks, operation == Operation::dispatch ? kLlDispatchWords : kLlCombineWords);
 }
 
 Estimate estimate(const Machine& machine, const Workload& w, Copies copies, Operation operation) {
-  return estimate(machine, w, copies, operation, operation == Operation::kDispatch ? w.dispatchRow : w.combineRow);
+  return estimate(machine, w, copies, operation, operation == Operation::dispatch ? w.dispatchRow : w.combineRow);
 }
 
 Estimate estimate(const Machine& machine, const Workload& w, Copies copies, Operation operation, RowType row) {
@@ -103,9 +103,9 @@ Estimate estimate(const Machine& machine, const Workload& w, Copies copies, Oper
   e.nvlinkUs = e.nvlinkBytes / machine.nvlinkGBs * 1e-3;
   e.postUs = postingUs(machine, e.traffic, copies, operation);
   const std::pair<double, Bound> resources[] = {
-      {e.nvlinkUs, Bound::kNvlink}, {e.railUs, Bound::kRail}, {e.postUs, Bound::kPosting}};
+      {e.nvlinkUs, Bound::nvlink}, {e.railUs, Bound::rail}, {e.postUs, Bound::posting}};
   const auto slowest = *std::max_element(std::begin(resources), std::end(resources));
-  e.bound = slowest.first > e.latencyUs ? slowest.second : Bound::kLatency;
+  e.bound = slowest.first > e.latencyUs ? slowest.second : Bound::latency;
   e.us = e.latencyUs + slowest.first;
   return e;
 }

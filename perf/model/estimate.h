@@ -9,14 +9,14 @@ namespace moe::model {
 
 // How often a row is sent.
 enum class Copies : int {
-  kPerExpert,  // DeepEP V1 and NCCL EP, LL
-  kPerRank,    // moecomm, LL
-  kPerDomain,  // all HT: over the rail once, then forwarded
+  perExpert,  // DeepEP V1 and NCCL EP, LL
+  perRank,    // moecomm, LL
+  perDomain,  // all HT: over the rail once, then forwarded
 };
 
-enum class Operation : int { kDispatch, kCombine };
+enum class Operation : int { dispatch, combine };
 
-enum class Bound : int { kLatency, kNvlink, kRail, kPosting };
+enum class Bound : int { latency, nvlink, rail, posting };
 const char* nameOf(Bound bound);
 
 // What one rank sends. On average as much arrives. Rows are expectations, not whole numbers.
@@ -34,7 +34,7 @@ struct Estimate {
   Traffic traffic;
   double railBytes = 0, nvlinkBytes = 0;
   double latencyUs = 0, railUs = 0, nvlinkUs = 0, postUs = 0;
-  Bound bound = Bound::kLatency;  // the largest of the four
+  Bound bound = Bound::latency;  // the largest of the four
   double us = 0;
 };
 // For the operation's row type or another one.

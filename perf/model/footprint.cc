@@ -18,7 +18,7 @@ CommShape shapeOf(const Workload& w, int domainSize) {
   shape.nranks = w.ranks;
   shape.domainSize = domainSize;
   shape.rowBytesMax = 2 * w.hidden;
-  shape.sideBytesMax = static_cast<int>(rowBytes(RowType::kFp8, w.hidden)) - w.hidden;
+  shape.sideBytesMax = static_cast<int>(rowBytes(RowType::fp8, w.hidden)) - w.hidden;
   shape.topkMax = w.topk;
   shape.expertsMax = w.expertCount();
   return shape;

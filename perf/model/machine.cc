@@ -30,7 +30,7 @@ void require(bool holds, const std::string& sentence) {
 }
 
 double postUs(Transport transport) {
-  return transport == Transport::kProxy ? kProxyPostUs : kIbgdaPostUs;
+  return transport == Transport::proxy ? kProxyPostUs : kIbgdaPostUs;
 }
 
 Calls ownCalls() {
@@ -45,7 +45,7 @@ int Workload::expertCount() const {
 }
 
 std::int64_t rowBytes(RowType type, int hidden) {
-  if (type == RowType::kBf16) return std::int64_t{2} * hidden;
+  if (type == RowType::bf16) return std::int64_t{2} * hidden;
   const std::int64_t bytes = hidden + std::int64_t{4} * ((hidden + 127) / 128);
   return (bytes + 15) / 16 * 16;
 }
@@ -60,7 +60,7 @@ Machine nodesOf8(Transport transport) {
   machine.railLatencyUs = kRailLatencyUs;
   machine.forwardLatencyUs = kForwardLatencyUs;
   machine.postUs = postUs(transport);
-  if (transport == Transport::kIbgda) machine.calls = ownCalls();
+  if (transport == Transport::ibgda) machine.calls = ownCalls();
   return machine;
 }
 

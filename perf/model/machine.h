@@ -7,8 +7,8 @@
 
 namespace moe::model {
 
-enum class RowType : int { kFp8, kBf16 };
-enum class Transport : int { kIbgda, kProxy };  // what posts the messages of a rail: the GPU, or a CPU thread
+enum class RowType : int { fp8, bf16 };
+enum class Transport : int { ibgda, proxy };  // what posts the messages of a rail: the GPU, or a CPU thread
 
 // How steps post to an adapter's queue: a warp calls for up to 32 puts to one rank.
 struct Calls {
@@ -36,8 +36,8 @@ struct Workload {
   int topk = 8;
   int experts = 0;      // 0: the smallest multiple of ranks that is at least 256
   int domainLimit = 0;  // most domains of a token (group-limited routing); 0: no limit
-  RowType dispatchRow = RowType::kFp8;
-  RowType combineRow = RowType::kBf16;
+  RowType dispatchRow = RowType::fp8;
+  RowType combineRow = RowType::bf16;
 
   int expertCount() const;
 };
@@ -46,8 +46,8 @@ struct Workload {
 std::int64_t rowBytes(RowType type, int hidden);
 
 // Nodes of 8 GPUs with a 400 Gb/s rail each, and fabrics of 72 GPUs with the same rails.
-Machine nodesOf8(Transport transport = Transport::kIbgda);
-Machine fabricsOf72(Transport transport = Transport::kIbgda);
+Machine nodesOf8(Transport transport = Transport::ibgda);
+Machine fabricsOf72(Transport transport = Transport::ibgda);
 // The same machine with a fixed cost per message, for posting code that is not ours.
 Machine withoutCalls(Machine machine);
 

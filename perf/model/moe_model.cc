@@ -25,15 +25,15 @@ struct Options {
   std::string machine = "nodes";
   int llTokens = 128;
   int htTokens = 4096;
-  Transport transport = Transport::kIbgda;
+  Transport transport = Transport::ibgda;
   double nvlinkGBs = 0, railGBs = 0, startUs = -1, railLatencyUs = -1, postUs = -1;
   int domainRanks = 0;
   std::string json;
   std::string plot;
 };
 
-const std::map<std::string, RowType> kRowTypes = {{"fp8", RowType::kFp8}, {"bf16", RowType::kBf16}};
-const std::map<std::string, Transport> kTransports = {{"ibgda", Transport::kIbgda}, {"proxy", Transport::kProxy}};
+const std::map<std::string, RowType> kRowTypes = {{"fp8", RowType::fp8}, {"bf16", RowType::bf16}};
+const std::map<std::string, Transport> kTransports = {{"ibgda", Transport::ibgda}, {"proxy", Transport::proxy}};
 
 void declareWorkload(CLI::App& app, Options& options) {
   Workload& w = options.study.workload;

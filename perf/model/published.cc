@@ -35,7 +35,7 @@ double modelUs(const System& system, int ranks, bool combine) {
   Machine machine = system.machine;
   if (combine && system.startCombineUs >= 0) machine.startUs = system.startCombineUs;
   const Workload w = workloadOf(system, ranks);
-  return estimate(machine, w, system.copies, combine ? Operation::kCombine : Operation::kDispatch).us;
+  return estimate(machine, w, system.copies, combine ? Operation::combine : Operation::dispatch).us;
 }
 
 // The start is the only fitted number. It is fitted to the case of one machine, where nothing crosses a rail.
@@ -91,19 +91,19 @@ System overRailsOnly(System system, const std::string& name) {
 }
 
 Workload bf16(Workload w) {
-  w.dispatchRow = RowType::kBf16;
+  w.dispatchRow = RowType::bf16;
   return w;
 }
 
 void addLowLatency(std::vector<Comparison>& to) {
   Workload w;
   w.experts = 256;
-  const System v1 = fitStart({"DeepEP V1", "LL", withNvlink(160), w, Copies::kPerExpert}, {8, 77, 114});
+  const System v1 = fitStart({"DeepEP V1", "LL", withNvlink(160), w, Copies::perExpert}, {8, 77, 114});
   addTimes(to, v1, {{16, 118, 195}, {32, 155, 273}, {64, 173, 314}});
   addTimes(to, overRailsOnly(v1, "DeepEP V1, rails only"),
            {{16, 173, 329}, {32, 182, 350}, {64, 186, 353}, {128, 192, 369}, {256, 194, 360}});
   const System nccl =
-      fitStart({"NCCL EP", "LL", withoutCalls(nodesOf8()), bf16(w), Copies::kPerExpert}, {8, 65.34, 77.19});
+      fitStart({"NCCL EP", "LL", withoutCalls(nodesOf8()), bf16(w), Copies::perExpert}, {8, 65.34, 77.19});
   addTimes(to, nccl, {{16, 194.70, 211.63}, {32, 257.79, 308.70}, {64, 301.97, 352.99}});
   addTimes(to, overRailsOnly(nccl, "NCCL EP, rails only"),
            {{16, 261.23, 290.20}, {32, 294.30, 336.54}, {64, 328.55, 388.26}});
@@ -115,15 +115,15 @@ void addHighThroughput(std::vector<Comparison>& to) {
   w.experts = 256;
   Workload limited = w;
   limited.domainLimit = 4;
-  addBandwidths(to, {"DeepEP V1", "HT", withNvlink(160), limited, Copies::kPerDomain},
+  addBandwidths(to, {"DeepEP V1", "HT", withNvlink(160), limited, Copies::perDomain},
                 {{16, 43, 43}, {32, 58, 57}, {64, 51, 50}});
   Workload long8k = w;
   long8k.tokens = 8192;
-  addBandwidths(to, {"DeepEP V2", "HT", withoutCalls(nodesOf8()), long8k, Copies::kPerDomain},
+  addBandwidths(to, {"DeepEP V2", "HT", withoutCalls(nodesOf8()), long8k, Copies::perDomain},
                 {{16, 90, 81}, {32, 61, 61}});
-  addBandwidths(to, {"HybridEP", "HT", withoutCalls(nodesOf8()), bf16(w), Copies::kPerDomain, 8},
+  addBandwidths(to, {"HybridEP", "HT", withoutCalls(nodesOf8()), bf16(w), Copies::perDomain, 8},
                 {{16, 71.71, 62.95}, {32, 57.69, 57.46}, {64, 49.97, 49.77}});
-  System fabric{"HybridEP, GB200", "HT", withoutCalls(fabricsOf72()), bf16(w), Copies::kPerDomain, 8};
+  System fabric{"HybridEP, GB200", "HT", withoutCalls(fabricsOf72()), bf16(w), Copies::perDomain, 8};
   fabric.machine.nvlinkGBs = 764.03 * 7 / 8;  // measured among its own 8 ranks, in dispatch
   addBandwidths(to, fabric, {{16, 706.95, 666.26}, {32, 642.23, 605.15}, {36, 632.31, 596.99}});
 }
@@ -135,15 +135,15 @@ void addOurs(std::vector<Comparison>& to) {
   w.experts = 256;
   const auto add = [&](const char* mode, Copies copies, int tokens, double us) {
     w.tokens = tokens;
-    const double model = 2 * estimate(nodesOf8(), w, copies, Operation::kCombine).us;
+    const double model = 2 * estimate(nodesOf8(), w, copies, Operation::combine).us;
     to.push_back(
         {fmt::format("moecomm, pair, {} tokens", tokens), mode, 4, {fmt::format("{:g} us", us), us, model}, {}});
   };
-  add("LL", Copies::kPerRank, 8, 15.6);
-  add("LL", Copies::kPerRank, 32, 24.7);
-  add("LL", Copies::kPerRank, 128, 47.7);
-  add("LL", Copies::kPerRank, 512, 136);
-  add("HT", Copies::kPerDomain, 4096, 981);
+  add("LL", Copies::perRank, 8, 15.6);
+  add("LL", Copies::perRank, 32, 24.7);
+  add("LL", Copies::perRank, 128, 47.7);
+  add("LL", Copies::perRank, 512, 136);
+  add("HT", Copies::perDomain, 4096, 981);
 }
 
 }  // namespace

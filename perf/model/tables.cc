@@ -55,23 +55,23 @@ std::string limitedDomains(const Study& study, Workload w) {
 std::string limitedTimes(const Study& study, Workload w) {
   w.domainLimit = kDomainLimit;
   if (domainsOf(study, w) <= kDomainLimit || !mayBeLimited(study, w)) return "-";
-  return fmt::format("{:.0f} / {:.0f}", estimate(study.machine, w, Copies::kPerDomain, Operation::kDispatch).us,
-                     estimate(study.machine, w, Copies::kPerDomain, Operation::kCombine).us);
+  return fmt::format("{:.0f} / {:.0f}", estimate(study.machine, w, Copies::perDomain, Operation::dispatch).us,
+                     estimate(study.machine, w, Copies::perDomain, Operation::combine).us);
 }
 
 std::string byProxy(const Study& study, const Workload& w) {
   if (w.ranks <= study.machine.domainRanks) return "-";
   Machine machine = withoutCalls(study.machine);
-  machine.postUs = nodesOf8(Transport::kProxy).postUs;
-  return fmt::format("{:.0f}", estimate(machine, w, Copies::kPerRank, Operation::kDispatch).us);
+  machine.postUs = nodesOf8(Transport::proxy).postUs;
+  return fmt::format("{:.0f}", estimate(machine, w, Copies::perRank, Operation::dispatch).us);
 }
 
 struct Pair {
   Estimate dispatch, combine;
 };
 Pair pairOf(const Study& study, const Workload& w, Copies copies) {
-  return {estimate(study.machine, w, copies, Operation::kDispatch),
-          estimate(study.machine, w, copies, Operation::kCombine)};
+  return {estimate(study.machine, w, copies, Operation::dispatch),
+          estimate(study.machine, w, copies, Operation::combine)};
 }
 
 std::string megabytes(double dispatch, double combine, int digits) {
@@ -166,15 +166,15 @@ std::string destinationsTable(const Study& study) {
 std::string llTable(const Study& study) {
   return rowsOf(study, kColumns + " | dispatch by proxy, us | once per domain, us", [&](const Workload& w) {
     // This code does not exist yet, so there are no calls to count.
-    const Pair forwarded = pairOf({withoutCalls(study.machine), {}, {}}, w, Copies::kPerDomain);
-    return fmt::format("{} | {} | {} | {:.0f} / {:.0f}", w.ranks, columnsOf(pairOf(study, w, Copies::kPerRank), 2),
+    const Pair forwarded = pairOf({withoutCalls(study.machine), {}, {}}, w, Copies::perDomain);
+    return fmt::format("{} | {} | {} | {:.0f} / {:.0f}", w.ranks, columnsOf(pairOf(study, w, Copies::perRank), 2),
                        byProxy(study, w), forwarded.dispatch.us, forwarded.combine.us);
   });
 }
 
 std::string htTable(const Study& study) {
   return rowsOf(study, kColumns + " | limited to 4 domains, us", [&](const Workload& w) {
-    return fmt::format("{} | {} | {}", w.ranks, columnsOf(pairOf(study, w, Copies::kPerDomain), 0),
+    return fmt::format("{} | {} | {}", w.ranks, columnsOf(pairOf(study, w, Copies::perDomain), 0),
                        limitedTimes(study, w));
   });
 }
@@ -220,9 +220,9 @@ nlohmann::ordered_json toJson(const Study& ll, const Study& ht) {
     cases.push_back({{"machine", ll.machine.name},
                      {"ranks", ranks},
                      {"experts", w.expertCount()},
-                     {"ll", toJson(pairOf(ll, w, Copies::kPerRank))},
-                     {"ll_once_per_domain", toJson(pairOf(ll, w, Copies::kPerDomain))},
-                     {"ht", toJson(pairOf(ht, at(ht, ranks), Copies::kPerDomain))},
+                     {"ll", toJson(pairOf(ll, w, Copies::perRank))},
+                     {"ll_once_per_domain", toJson(pairOf(ll, w, Copies::perDomain))},
+                     {"ht", toJson(pairOf(ht, at(ht, ranks), Copies::perDomain))},
                      {"memory", toJson(footprintOf(w, at(ht, ranks), ll.machine.domainRanks))}});
   }
   return cases;

@@ -38,7 +38,7 @@ void sizeForCases(const Options& options, int nranks, moeConfig_t& config) {
   config.sideBytesMax = options.sideBytes();
   const std::int64_t windowBytes = windowBytesMax(options, nranks);
   if (options.window != 0) {
-    const bool prepares = options.expertMajor() || options.wire != Wire::kRow;  // combine, one row per token
+    const bool prepares = options.expertMajor() || options.wire != Wire::row;  // combine, one row per token
     config.stagingRows = prepares ? 0 : -1;
     config.heapBytes = windowBytes;
   } else {

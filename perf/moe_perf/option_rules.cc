@@ -29,7 +29,7 @@ bool enoughExpertsForGroups(Given o) {
   return o.groups <= o.experts;
 }
 bool groupLimited(Given o) {
-  return o.routing == Routing::kGroupLimited;
+  return o.routing == Routing::groupLimited;
 }
 bool host(Given o) {
   return o.backend == moeBackendHost;
@@ -38,16 +38,16 @@ bool cuda(Given o) {
   return o.backend == moeBackendCuda;
 }
 bool fp8(Given o) {
-  return o.format == Format::kFp8;
+  return o.format == Format::fp8;
 }
 bool payload(Given o) {
-  return o.side != Side::kArray;
+  return o.side != Side::array;
 }
 bool cast(Given o) {
-  return o.cast != Cast::kNone;
+  return o.cast != Cast::none;
 }
 bool wire(Given o) {
-  return o.wire != Wire::kRow;
+  return o.wire != Wire::row;
 }
 bool scales(Given o) {
   return o.scales != moeScalesRowMajor;

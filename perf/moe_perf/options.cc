@@ -29,23 +29,23 @@ const Names<std::int32_t> kLayouts = {{"flat", moeLayoutFlat},
                                       {"expert-major-padded", moeLayoutExpertMajorPadded},
                                       {"rank-major", moeLayoutRankMajor}};
 const Names<Format> kFormats = {
-    {"bf16", Format::kBf16}, {"fp16", Format::kFp16}, {"fp32", Format::kFp32}, {"fp8", Format::kFp8}};
-const Names<Cast> kCasts = {{"none", Cast::kNone},        {"fp8", Cast::kFp8},     {"fp8-ue8m0", Cast::kFp8Ue8m0},
-                            {"fp8-pow2", Cast::kFp8Pow2}, {"mxfp8", Cast::kMxfp8}, {"mxfp4", Cast::kMxfp4},
-                            {"nvfp4", Cast::kNvfp4}};
-const Names<Wire> kWires = {{"row", Wire::kRow},
-                            {"fp8", Wire::kFp8},
-                            {"fp8-block", Wire::kFp8Block},
-                            {"nvfp4", Wire::kNvfp4},
-                            {"logfmt10", Wire::kLogfmt10}};
-const Names<Side> kSides = {{"array", Side::kArray}, {"rows", Side::kRows}, {"columns", Side::kColumns}};
+    {"bf16", Format::bf16}, {"fp16", Format::fp16}, {"fp32", Format::fp32}, {"fp8", Format::fp8}};
+const Names<Cast> kCasts = {{"none", Cast::none},        {"fp8", Cast::fp8},     {"fp8-ue8m0", Cast::fp8Ue8m0},
+                            {"fp8-pow2", Cast::fp8Pow2}, {"mxfp8", Cast::mxfp8}, {"mxfp4", Cast::mxfp4},
+                            {"nvfp4", Cast::nvfp4}};
+const Names<Wire> kWires = {{"row", Wire::row},
+                            {"fp8", Wire::fp8},
+                            {"fp8-block", Wire::fp8Block},
+                            {"nvfp4", Wire::nvfp4},
+                            {"logfmt10", Wire::logfmt10}};
+const Names<Side> kSides = {{"array", Side::array}, {"rows", Side::rows}, {"columns", Side::columns}};
 const Names<std::int32_t> kScales = {
     {"row-major", moeScalesRowMajor}, {"token-contiguous", moeScalesTokenContiguous}, {"128x4", moeScales128x4}};
-const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
-                                  {"zipf", Routing::kZipf},
-                                  {"group-limited", Routing::kGroupLimited},
-                                  {"one-rank", Routing::kOneRank},
-                                  {"empty", Routing::kEmpty}};
+const Names<Routing> kRoutings = {{"uniform", Routing::uniform},
+                                  {"zipf", Routing::zipf},
+                                  {"group-limited", Routing::groupLimited},
+                                  {"one-rank", Routing::oneRank},
+                                  {"empty", Routing::empty}};
 const Names<std::int32_t> kTransports = {
     {"auto", 0}, {"tcp", moeTransportTcp}, {"verbs", moeTransportVerbs}, {"ibgda", moeTransportIbgda}};
 
@@ -251,18 +251,18 @@ bool Options::staysInSlots() const {
 }
 
 ExpertStyle Options::style() const {
-  if (!expertMajor()) return ExpertStyle::kSummed;
-  return weights == "applied" ? ExpertStyle::kApplied : ExpertStyle::kApply;
+  if (!expertMajor()) return ExpertStyle::summed;
+  return weights == "applied" ? ExpertStyle::applied : ExpertStyle::apply;
 }
 
 RowShape Options::rowShape() const {
   const int blocks = (hidden + kScaleColumns - 1) / kScaleColumns;
-  return {format, hidden, format == Format::kFp8 ? (blocks + 3) / 4 * 4 : 0};
+  return {format, hidden, format == Format::fp8 ? (blocks + 3) / 4 * 4 : 0};
 }
 
 int Options::scaleWords() const {
   const int blocks = hidden / castBlockColumns(cast);
-  return cast == Cast::kNone ? 0 : castScalesAreFloats(cast) ? blocks : (blocks + 3) / 4;
+  return cast == Cast::none ? 0 : castScalesAreFloats(cast) ? blocks : (blocks + 3) / 4;
 }
 
 // Scales travel by tiles of 512 columns.
@@ -273,13 +273,13 @@ int Options::castRowBytes() const {
 
 int Options::combineTravellingBytes() const {
   switch (wire) {
-    case Wire::kFp8:
+    case Wire::fp8:
       return hidden;
-    case Wire::kFp8Block:
+    case Wire::fp8Block:
       return hidden + (hidden / 32 + 15) / 16 * 16;
-    case Wire::kNvfp4:
+    case Wire::nvfp4:
       return hidden / 2 + (hidden / 16 + 15) / 16 * 16 + 16;
-    case Wire::kLogfmt10:
+    case Wire::logfmt10:
       return hidden / 4 * 5 + (hidden / 32 + 15) / 16 * 16;
     default:
       return combineRowBytes();
@@ -306,7 +306,7 @@ std::string Options::layoutName() const {
   return nameOf(kLayouts, layout);
 }
 std::string Options::formatName() const {
-  return nameOf(kFormats, format) + (side == Side::kArray ? "" : " in " + nameOf(kSides, side));
+  return nameOf(kFormats, format) + (side == Side::array ? "" : " in " + nameOf(kSides, side));
 }
 std::string Options::castName() const {
   return nameOf(kCasts, cast);
@@ -324,11 +324,11 @@ std::string Options::routingName() const {
   return nameOf(kRoutings, routing);
 }
 std::string Options::routingText() const {
-  if (routing != Routing::kGroupLimited) return routingName();
+  if (routing != Routing::groupLimited) return routingName();
   return fmt::format("{} ({} of {} groups)", routingName(), groupsPerToken, groups);
 }
 std::string Options::weightsName() const {
-  return style() == ExpertStyle::kApply ? "apply" : "applied";
+  return style() == ExpertStyle::apply ? "apply" : "applied";
 }
 
 std::optional<Options> parseOptions(int argc, const char* const* argv, int* status) {

@@ -13,20 +13,20 @@
 namespace moe::perf {
 
 // How the scales of fp8 rows travel: as one array of side payload, or as a payload of rows or of columns.
-enum class Side : int { kArray, kRows, kColumns };
+enum class Side : int { array, rows, columns };
 
-enum class Routing : int { kUniform, kZipf, kGroupLimited, kOneRank, kEmpty };
+enum class Routing : int { uniform, zipf, groupLimited, oneRank, empty };
 
 struct Options {
   std::int32_t backend = 0;  // moeBackend value
   std::int32_t mode = 0;     // moeMode value
   std::int32_t layout = 0;   // moeLayout value
-  Format format = Format::kBf16;
-  Side side = Side::kArray;
-  Cast cast = Cast::kNone;
-  Wire wire = Wire::kRow;
+  Format format = Format::bf16;
+  Side side = Side::array;
+  Cast cast = Cast::none;
+  Wire wire = Wire::row;
   std::int32_t scales = 0;  // moeScales value: where a cast's scales go
-  Routing routing = Routing::kUniform;
+  Routing routing = Routing::uniform;
   std::string weights = "auto";  // apply or applied; auto is apply where the layout has one row per expert
   std::vector<int> tokens = {128};
   int hidden = 7168;
@@ -77,9 +77,9 @@ struct Options {
   int codeBytes() const { return castPacksTwo(cast) ? hidden / 2 : hidden; }
   int castRowBytes() const;
   // Bytes of a row on the wire.
-  std::int32_t travellingRowBytes() const { return cast == Cast::kNone ? rowBytes() : castRowBytes(); }
+  std::int32_t travellingRowBytes() const { return cast == Cast::none ? rowBytes() : castRowBytes(); }
   // Bytes of a row in the output.
-  std::int32_t outRowBytes() const { return cast == Cast::kNone ? rowBytes() : codeBytes(); }
+  std::int32_t outRowBytes() const { return cast == Cast::none ? rowBytes() : codeBytes(); }
   // The same of a combine.
   int combineTravellingBytes() const;
   int sessions() const { return interleave ? 2 : 1; }

@@ -245,7 +245,7 @@ std::string plotText(const Cases& cases) {
   addTimes("Pair, step: median us, min to max", {"pair", "step"});
   const std::vector<Curve> rates = curvesOf(sweeps, {"dispatch", "combine"}, rateCurve);
   const double most = rangeOf(rates).high;
-  add("GB/s per rank, by the median", {plot::roundSteps(most > 0 ? most : 1), "", plot::Scale::kLinear}, rates);
+  add("GB/s per rank, by the median", {plot::roundSteps(most > 0 ? most : 1), "", plot::Scale::linear}, rates);
   return plot::svgText(panels, legendRows, captionOf(sweeps));
 }
 

@@ -158,10 +158,10 @@ double dispatchToMemcpy(const CaseResult& result) {
 }
 
 std::string headerText(const Options& options, const CaseResult& first) {
-  return line(fmt::format(
-             "{}, {} ({}), mode {}, layout {}, format {}", ranksOf(first.machine), first.machine.backend,
-             first.machine.device, options.modeName(), options.layoutName(),
-             options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castText()))) +
+  return line(
+             fmt::format("{}, {} ({}), mode {}, layout {}, format {}", ranksOf(first.machine), first.machine.backend,
+                         first.machine.device, options.modeName(), options.layoutName(),
+                         options.formatName() + (options.cast == Cast::none ? "" : " cast to " + options.castText()))) +
          line(fmt::format("hidden {}, top-{} of {} experts, routing {}, weights {}", options.hidden, options.topk,
                           options.experts, options.routingText(), options.weightsName())) +
          line(fmt::format("times over {} iterations of the slowest rank, {}{}{}{}", options.timedIterations(),

@@ -79,20 +79,20 @@ class Router {
  public:
   Router(const Options& options, std::uint64_t seed, int nranks)
       : options_(options),
-        zipf_(options.routing == Routing::kZipf ? options.experts : 0, seed),
+        zipf_(options.routing == Routing::zipf ? options.experts : 0, seed),
         rankExperts_(Experts{options.experts, nranks}.onRank(0)) {}
 
   std::vector<std::int32_t> expertsOf(Draw& draw) const {
     switch (options_.routing) {
-      case Routing::kUniform:
+      case Routing::uniform:
         return drawDistinct(options_.topk, [&] { return draw.below(options_.experts); });
-      case Routing::kZipf:
+      case Routing::zipf:
         return drawDistinct(options_.topk, [&] { return zipf_.pick(draw.unit()); });
-      case Routing::kGroupLimited:
+      case Routing::groupLimited:
         return drawInGroups(options_, draw);
-      case Routing::kOneRank:
+      case Routing::oneRank:
         return drawDistinct(std::min(options_.topk, rankExperts_), [&] { return draw.below(rankExperts_); });
-      case Routing::kEmpty:
+      case Routing::empty:
         break;
     }
     return drawDistinct(0, [] { return 0; });

@@ -157,13 +157,13 @@ void Session::routeDispatch(int version) {
 
 void Session::setSide(int source, moeDispatchArgs_t* args) {
   const float* from = sourceSides_[static_cast<std::size_t>(source)].get();
-  if (options_.side == Side::kArray) {
+  if (options_.side == Side::array) {
     args->side = from;
     args->outSide = outSide_.get();
     args->sideBytes = options_.sideBytes();
     return;
   }
-  const bool columns = options_.side == Side::kColumns;
+  const bool columns = options_.side == Side::columns;
   payload_.bytes = options_.sideBytes();
   payload_.in = from;
   payload_.out = outSide_.get();
@@ -176,7 +176,7 @@ void Session::setSide(int source, moeDispatchArgs_t* args) {
 
 moeDispatchArgs_t Session::dispatchArgs(int source) {
   moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
-  const bool fp8 = options_.format == Format::kFp8;
+  const bool fp8 = options_.format == Format::fp8;
   args.rows = sources_[static_cast<std::size_t>(source)].get();
   args.rowType = fp8 ? moeRowBytes : static_cast<std::int32_t>(options_.format) + moeRowBf16;
   args.hidden = options_.hidden;
@@ -200,7 +200,7 @@ void Session::combine(int version) {
   args.rows = expertRows(version);
   args.rowType = static_cast<std::int32_t>(combineFormat(options_.format)) + moeRowBf16;
   args.hidden = options_.hidden;
-  args.weights = options_.style() == ExpertStyle::kApply ? moeWeightsApply : moeWeightsApplied;
+  args.weights = options_.style() == ExpertStyle::apply ? moeWeightsApply : moeWeightsApplied;
   args.wire = static_cast<std::int32_t>(options_.wire);
   args.flags = options_.sendOnly ? moeSendOnly : 0;
   args.out = combined_.get();
@@ -221,7 +221,7 @@ void Session::fill(int source) {
 
 void Session::runExperts(int version, const std::uint32_t* iteration) {
   const Version& route = at(version);
-  const void* rows = options_.cast == Cast::kNone ? arrivedRows() : nullptr;
+  const void* rows = options_.cast == Cast::none ? arrivedRows() : nullptr;
   device_.run(RunExperts{{seed_, iteration != nullptr ? iteration : iteration_},
                          shape_,
                          options_.style(),
@@ -283,7 +283,7 @@ void Session::verifyDispatch(int number, int stride, Findings* findings) {
   const Version& version = at(number);
   const auto specCount = static_cast<std::int64_t>(version.specs.count());
   const auto topk = static_cast<std::size_t>(options_.topk);
-  if (options_.cast == Cast::kNone) {
+  if (options_.cast == Cast::none) {
     device_.run(VerifyRows{payloadOf(), shape_, version.specs.get(), specCount, stride, arrivedRows(), findings});
   } else {
     verifyCast(version, findings);
@@ -312,7 +312,7 @@ void Session::verifyCombine(int version, int stride, Findings* findings) {
                             findings,
                             domainSize_,
                             !lowLatency_};
-  if (options_.wire == Wire::kRow) {
+  if (options_.wire == Wire::row) {
     device_.run(check);
   } else {
     device_.run(VerifyWire{check, options_.wire});

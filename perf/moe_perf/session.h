@@ -97,7 +97,7 @@ class Session {
   PayloadOf payloadOf() const { return {seed_, iteration_}; }
   const void* arrivedRows() const { return inSlots_ ? view_.rows : outRows_.get(); }
   void* expertRows(int version) const { return combinesInSlots() ? view_.combineRows : at(version).expertRows.get(); }
-  bool combinesInSlots() const { return inSlots_ && options_.wire == Wire::kRow; }
+  bool combinesInSlots() const { return inSlots_ && options_.wire == Wire::row; }
   // NULL without scales. The handle has memory for scales whenever the communicator has.
   SideArray<const float> arrivedSide() const {
     if (shape_.sideFloats == 0) return {};
@@ -106,7 +106,7 @@ class Session {
   // Scales of so many rows; columns if they may lie so.
   template <class T>
   SideArray<T> sideArray(T* first, bool mayBeColumns, std::size_t rows) const {
-    if (!mayBeColumns || options_.side != Side::kColumns) return {first, shape_.sideFloats, 1};
+    if (!mayBeColumns || options_.side != Side::columns) return {first, shape_.sideFloats, 1};
     return {first, 1, static_cast<std::int64_t>(rows)};
   }
   void setSide(int source, moeDispatchArgs_t* args);

@@ -45,26 +45,26 @@ std::int64_t layoutRows(const Options& options, int nranks, int tokensMax) {
   return perToken * nranks * tokensMax;
 }
 
-constexpr std::array kCasts = {Cast::kFp8, Cast::kFp8Ue8m0, Cast::kFp8Pow2, Cast::kMxfp8, Cast::kMxfp4, Cast::kNvfp4};
+constexpr std::array kCasts = {Cast::fp8, Cast::fp8Ue8m0, Cast::fp8Pow2, Cast::mxfp8, Cast::mxfp4, Cast::nvfp4};
 
 // Casts every other of the shapes that allow a cast.
 Cast drawCast(Draw& draw, const Options& options) {
-  const bool may = options.format != Format::kFp8 && options.hidden % kScaleColumns == 0;
-  return may && drawOneOf(draw, 2) ? drawAny(draw, kCasts) : Cast::kNone;
+  const bool may = options.format != Format::fp8 && options.hidden % kScaleColumns == 0;
+  return may && drawOneOf(draw, 2) ? drawAny(draw, kCasts) : Cast::none;
 }
 
 // Of the options' cast.
 std::int32_t drawScales(Draw& draw, const Options& options) {
   std::int32_t scales = moeScalesRowMajor;
-  if (options.cast != Cast::kNone && drawOneOf(draw, 2)) scales = moeScalesTokenContiguous;
-  if (options.cast != Cast::kNone && !castScalesAreFloats(options.cast) && drawOneOf(draw, 2)) scales = moeScales128x4;
+  if (options.cast != Cast::none && drawOneOf(draw, 2)) scales = moeScalesTokenContiguous;
+  if (options.cast != Cast::none && !castScalesAreFloats(options.cast) && drawOneOf(draw, 2)) scales = moeScales128x4;
   return scales;
 }
 
-constexpr std::array kWires = {Wire::kRow, Wire::kRow, Wire::kFp8, Wire::kFp8Block, Wire::kNvfp4, Wire::kLogfmt10};
+constexpr std::array kWires = {Wire::row, Wire::row, Wire::fp8, Wire::fp8Block, Wire::nvfp4, Wire::logfmt10};
 
 Wire drawWire(Draw& draw, const Options& options) {
-  return options.hidden % kScaleColumns == 0 ? drawAny(draw, kWires) : Wire::kRow;
+  return options.hidden % kScaleColumns == 0 ? drawAny(draw, kWires) : Wire::row;
 }
 
 // Draws how rows look and where they go.
@@ -72,10 +72,10 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   Options options = limits;
   options.mode = mode;
   options.layout = draw.below(moeLayoutRankMajor + 1);
-  options.format = drawAny(draw, std::array{Format::kBf16, Format::kBf16, Format::kFp16, Format::kFp32, Format::kFp8});
+  options.format = drawAny(draw, std::array{Format::bf16, Format::bf16, Format::fp16, Format::fp32, Format::fp8});
   options.routing =
-      drawAny(draw, std::array{Routing::kUniform, Routing::kUniform, Routing::kUniform, Routing::kZipf, Routing::kZipf,
-                               Routing::kGroupLimited, Routing::kGroupLimited, Routing::kOneRank, Routing::kEmpty});
+      drawAny(draw, std::array{Routing::uniform, Routing::uniform, Routing::uniform, Routing::zipf, Routing::zipf,
+                               Routing::groupLimited, Routing::groupLimited, Routing::oneRank, Routing::empty});
   options.weights = options.expertMajor() && drawOneOf(draw, 2) ? "applied" : "auto";
   const int unit = 16 / elementBytes(options.format);
   options.hidden = unit * (1 + drawMostlySmall(draw, limits.hidden / unit - 1));
@@ -95,7 +95,7 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   options.interleave = drawOneOf(draw, 4);
   options.sendOnly = drawOneOf(draw, 4);
   // The staging area serves one operation at a time.
-  const bool stages = options.window == 0 || options.wire != Wire::kRow;
+  const bool stages = options.window == 0 || options.wire != Wire::row;
   if (mode == moeModeHt && stages && options.interleave) options.sendOnly = false;
   options.seed = draw.next();
   return options;
@@ -159,9 +159,9 @@ std::vector<SoakShape> drawSoak(const Options& limits, int nranks) {
 
 void sizeForSoak(const Options& limits, int nranks, moeConfig_t& config) {
   Options widest = limits;
-  widest.format = Format::kFp8;
+  widest.format = Format::fp8;
   config.sideBytesMax = widest.sideBytes();
-  widest.format = Format::kFp32;
+  widest.format = Format::fp32;
   config.rowBytesMax = widest.rowBytes();
   config.tokensMax = tokensMaxOf(limits, moeModeHt);
   config.llTokensMax = tokensMaxOf(limits, moeModeLl);

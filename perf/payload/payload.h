@@ -13,19 +13,19 @@
 
 namespace moe::perf {
 
-enum class Format : int { kBf16, kFp16, kFp32, kFp8 };
+enum class Format : int { bf16, fp16, fp32, fp8 };
 
 inline constexpr int kGroup = 4;               // columns handled together
 inline constexpr int kScaleColumns = 128;      // columns under one fp8 scale
 inline constexpr int kExpertsDistinct = 1024;  // experts with distinct functions; further ones repeat them
 
 MOE_PERF_BOTH constexpr int elementBytes(Format format) {
-  return format == Format::kFp32 ? 4 : format == Format::kFp8 ? 1 : 2;
+  return format == Format::fp32 ? 4 : format == Format::fp8 ? 1 : 2;
 }
 
 // fp8 rows come back as bf16.
 MOE_PERF_BOTH constexpr Format combineFormat(Format format) {
-  return format == Format::kFp8 ? Format::kBf16 : format;
+  return format == Format::fp8 ? Format::bf16 : format;
 }
 
 MOE_PERF_BOTH std::uint64_t mix(std::uint64_t value) {
@@ -56,21 +56,21 @@ MOE_PERF_BOTH GroupValues payload(std::uint64_t key, int group) {
 }
 
 // The cast of rows on their way through dispatch: moeCast values.
-enum class Cast : int { kNone, kFp8, kFp8Ue8m0, kFp8Pow2, kMxfp8, kMxfp4, kNvfp4 };
+enum class Cast : int { none, fp8, fp8Ue8m0, fp8Pow2, mxfp8, mxfp4, nvfp4 };
 
 MOE_PERF_BOTH constexpr int castBlockColumns(Cast cast) {
-  return cast == Cast::kNvfp4 ? 16 : cast == Cast::kMxfp8 || cast == Cast::kMxfp4 ? 32 : kScaleColumns;
+  return cast == Cast::nvfp4 ? 16 : cast == Cast::mxfp8 || cast == Cast::mxfp4 ? 32 : kScaleColumns;
 }
 // Whether a byte has two codes.
 MOE_PERF_BOTH constexpr bool castPacksTwo(Cast cast) {
-  return cast == Cast::kMxfp4 || cast == Cast::kNvfp4;
+  return cast == Cast::mxfp4 || cast == Cast::nvfp4;
 }
 MOE_PERF_BOTH constexpr bool castScalesAreFloats(Cast cast) {
-  return cast == Cast::kFp8 || cast == Cast::kFp8Pow2;
+  return cast == Cast::fp8 || cast == Cast::fp8Pow2;
 }
 
 // The format of combine's rows on their way: moeWire values.
-enum class Wire : int { kRow, kFp8, kFp8Block, kNvfp4, kLogfmt10 };
+enum class Wire : int { row, fp8, fp8Block, nvfp4, logfmt10 };
 
 // A power of two from 1/4 to 2 for each block of kScaleColumns columns.
 MOE_PERF_BOTH float scaleOf(std::uint64_t key, int block) {
@@ -160,13 +160,13 @@ MOE_PERF_BOTH float fromE2m1(std::uint32_t code) {
 
 MOE_PERF_BOTH std::uint32_t encode(Format format, float value) {
   switch (format) {
-    case Format::kBf16:
+    case Format::bf16:
       return toBf16(value);
-    case Format::kFp16:
+    case Format::fp16:
       return toFp16(value);
-    case Format::kFp32:
+    case Format::fp32:
       return floatBits(value);
-    case Format::kFp8:
+    case Format::fp8:
       return toFp8(value);
   }
   return 0;
@@ -174,13 +174,13 @@ MOE_PERF_BOTH std::uint32_t encode(Format format, float value) {
 
 MOE_PERF_BOTH float decode(Format format, std::uint32_t bits) {
   switch (format) {
-    case Format::kBf16:
+    case Format::bf16:
       return bitsFloat(bits << 16);
-    case Format::kFp16:
+    case Format::fp16:
       return fromFp16(bits);
-    case Format::kFp32:
+    case Format::fp32:
       return bitsFloat(bits);
-    case Format::kFp8:
+    case Format::fp8:
       return fromFp8(bits);
   }
   return 0;
@@ -227,7 +227,7 @@ MOE_PERF_BOTH GroupValues loadGroup(Format format, const void* row, int group) {
 
 // The same of codes that a cast has made.
 MOE_PERF_BOTH GroupValues loadCodes(Cast cast, const void* row, int group) {
-  if (!castPacksTwo(cast)) return loadGroup(Format::kFp8, row, group);
+  if (!castPacksTwo(cast)) return loadGroup(Format::fp8, row, group);
   const char* from = static_cast<const char*>(row) + static_cast<std::int64_t>(group) * (kGroup / 2);
   GroupValues values;
   for (int i = 0; i < kGroup; ++i) values.value[i] = fromE2m1(loadAs<std::uint8_t>(from + i / 2) >> 4 * (i % 2) & 15U);

@@ -182,7 +182,7 @@ struct RunExperts {
  private:
   MOE_PERF_BOTH float output(const RowSpec& spec, Format format, float x) const {
     const Entry* first = entries + spec.entryBegin;
-    if (style == ExpertStyle::kApply) {
+    if (style == ExpertStyle::apply) {
       const ExpertFunction expert = expertFunction(first->expert);
       return expert.multiplier * x + expert.offset;
     }

@@ -43,7 +43,7 @@ struct VerifyCast {
   ScaleAddress scales;
   Findings* findings;
 
-  MOE_PERF_BOTH std::int64_t rowCount() const { return cast == Cast::kNone ? 0 : specCount; }
+  MOE_PERF_BOTH std::int64_t rowCount() const { return cast == Cast::none ? 0 : specCount; }
   MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
     const RowSpec spec = specs[index];
     const std::uint64_t key = payloadOf.key(spec.source, spec.token);
@@ -66,7 +66,7 @@ struct VerifyCast {
   MOE_PERF_BOTH float scaleAt(std::int64_t row, int block) const {
     if (castScalesAreFloats(cast)) return loadAs<float>(scales.word(row, block));
     const std::uint32_t byte = loadAs<std::uint8_t>(scales.word(row, block / 4) + block % 4);
-    return cast == Cast::kNvfp4 ? fromFp8(byte) : bitsFloat(byte << 23);
+    return cast == Cast::nvfp4 ? fromFp8(byte) : bitsFloat(byte << 23);
   }
   MOE_PERF_BOTH static float largest(std::uint64_t key, int first, int groups) {
     float amax = 0;
@@ -84,8 +84,8 @@ struct VerifyCast {
     const bool floor = castBlockColumns(cast) == kScaleColumns && amax < 1e-4F;
     const double wanted = (floor ? 1e-4 : static_cast<double>(amax)) / (castPacksTwo(cast) ? 6 : 448);
     if (wanted == 0) return scale == 0;
-    if (cast == Cast::kFp8) return scale > wanted * (1 - 1e-6) && scale < wanted * (1 + 1e-6);
-    if (cast == Cast::kNvfp4) return scale >= wanted * (1 - 0.0625001) && scale <= wanted * (1 + 0.0625001);
+    if (cast == Cast::fp8) return scale > wanted * (1 - 1e-6) && scale < wanted * (1 + 1e-6);
+    if (cast == Cast::nvfp4) return scale >= wanted * (1 - 0.0625001) && scale <= wanted * (1 + 0.0625001);
     return scale >= wanted && scale < 2 * wanted;
   }
   MOE_PERF_BOTH bool isNear(float code, float scale, float expected) const {
@@ -95,7 +95,7 @@ struct VerifyCast {
       const float unit = magnitude > 4 * scale ? 1.0F : magnitude > 2 * scale ? 0.5F : 0.25F;
       return difference <= unit * scale * 1.000001F;
     }
-    if (cast != Cast::kFp8) return difference == 0;
+    if (cast != Cast::fp8) return difference == 0;
     return difference <= magnitude * 0.0625001F;  // half a unit of the last of 3 bits
   }
 };

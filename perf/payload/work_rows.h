@@ -56,17 +56,17 @@ struct RowSpec {
 
 // Which side multiplies by the weight, and what is rounded to the row type on the way.
 enum class ExpertStyle : int {
-  kSummed,   // one row per token: the sum of weight * y over the rank's experts is rounded
-  kApply,    // one row per expert: y is rounded, combine multiplies
-  kApplied,  // one row per expert: weight * y is rounded, combine adds
+  summed,   // one row per token: the sum of weight * y over the rank's experts is rounded
+  apply,    // one row per expert: y is rounded, combine multiplies
+  applied,  // one row per expert: weight * y is rounded, combine adds
 };
 
 // What one expert adds to its token's sum, with the rounding that the rows go through.
 MOE_PERF_BOTH float expertTerm(ExpertStyle style, Format format, const Entry& entry, float x) {
   const ExpertFunction expert = expertFunction(entry.expert);
   const float y = expert.multiplier * x + expert.offset;
-  if (style == ExpertStyle::kApply) return entry.weight * rounded(format, y);
-  if (style == ExpertStyle::kApplied) return rounded(format, entry.weight * y);
+  if (style == ExpertStyle::apply) return entry.weight * rounded(format, y);
+  if (style == ExpertStyle::applied) return rounded(format, entry.weight * y);
   return entry.weight * y;
 }
 

@@ -60,7 +60,7 @@ struct VerifyWire {
     addRanks(total, true, token, x);
     addRanks(total, false, token, x);
     unsigned long long wrong = 0;
-    const float rounding = format == Format::kFp32 ? 0x1p-20F : format == Format::kFp16 ? 0x1p-11F : 0x1p-8F;
+    const float rounding = format == Format::fp32 ? 0x1p-20F : format == Format::fp16 ? 0x1p-11F : 0x1p-8F;
     for (int i = 0; i < kWireColumns; ++i) {
       const float slack = total.slack[i] + (magnitudeOf(total.value[i]) + total.slack[i]) * rounding;
       const float difference = magnitudeOf(actual[i] - total.value[i]);
@@ -87,7 +87,7 @@ struct VerifyWire {
       }
       if (next == entry.rank) continue;
       // The rows that stand for several experts are rounded by those who make them.
-      for (int e = 0; e < kWireColumns && sums.style == ExpertStyle::kSummed; ++e) {
+      for (int e = 0; e < kWireColumns && sums.style == ExpertStyle::summed; ++e) {
         ofRank.value[e] = rounded(format, ofRank.value[e]);
       }
       travel(ofRank);
@@ -115,15 +115,15 @@ struct VerifyWire {
       amax = most > amax ? most : amax;
     }
     for (int i = 0; i < kWireColumns; ++i) {
-      if (wire == Wire::kFp8 && magnitudeOf(of.value[i]) > 448) of.value[i] = of.value[i] < 0 ? -448.0F : 448.0F;
+      if (wire == Wire::fp8 && magnitudeOf(of.value[i]) > 448) of.value[i] = of.value[i] < 0 ? -448.0F : 448.0F;
       of.slack[i] += lossOf(magnitudeOf(of.value[i]) + of.slack[i], amax);
     }
   }
   // Of an element of at most this magnitude, in a block whose largest is `amax`.
   MOE_PERF_BOTH float lossOf(float magnitude, float amax) const {
-    if (wire == Wire::kLogfmt10) return magnitude * 0.0223F + kLargest * 0x1p-32F;
-    if (wire != Wire::kNvfp4) {
-      const float least = wire == Wire::kFp8 ? 0x1p-10F : kLargest / 448 * 0x1p-10F;
+    if (wire == Wire::logfmt10) return magnitude * 0.0223F + kLargest * 0x1p-32F;
+    if (wire != Wire::nvfp4) {
+      const float least = wire == Wire::fp8 ? 0x1p-10F : kLargest / 448 * 0x1p-10F;
       return magnitude / 16 * 1.001F + least;
     }
     const float unit = amax / 6 * 1.07F;  // the scale is e4m3, off by up to 1/16

@@ -187,7 +187,8 @@ static long measureCase(const Way* way, Job* job, int iters) {
     way->dispatch(way->self, job);
     const double t1 = microseconds();
     way->combine(way->self, job);
-    dispatch[at] = t1 - t0, combine[at] = microseconds() - t1;
+    dispatch[at] = t1 - t0;
+    combine[at] = microseconds() - t1;
   }
   for (int i = -kWarmup; i < iters; ++i) {
     const int at = i < 0 ? 0 : i;
@@ -198,7 +199,8 @@ static long measureCase(const Way* way, Job* job, int iters) {
     way->route(way->self, job);
     way->dispatch(way->self, job);
     way->combine(way->self, job);
-    pair[at] = t1 - t0, fresh[at] = microseconds() - t1;
+    pair[at] = t1 - t0;
+    fresh[at] = microseconds() - t1;
   }
   static const char* const names[] = {"dispatch", "combine", "pair", "fresh"};
   Summary of[4];

@@ -41,8 +41,10 @@ static void prepare(void* self, const Job* job) {
 static void exchange(Mpi* mpi, int nranks, const void* rows, const int* count, const int* begin, void* to,
                      const int* toCount, const int* toBegin, int rowBytes) {
   for (int rank = 0; rank < nranks; ++rank) {
-    mpi->bytes[rank] = count[rank] * rowBytes, mpi->from[rank] = begin[rank] * rowBytes;
-    mpi->cameBytes[rank] = toCount[rank] * rowBytes, mpi->at[rank] = toBegin[rank] * rowBytes;
+    mpi->bytes[rank] = count[rank] * rowBytes;
+    mpi->from[rank] = begin[rank] * rowBytes;
+    mpi->cameBytes[rank] = toCount[rank] * rowBytes;
+    mpi->at[rank] = toBegin[rank] * rowBytes;
   }
   MPI_Alltoallv(rows, mpi->bytes, mpi->from, MPI_BYTE, to, mpi->cameBytes, mpi->at, MPI_BYTE, MPI_COMM_WORLD);
 }

@@ -68,7 +68,7 @@ std::vector<double> ticksFrom(double first, double high, int countMax, double (*
 }  // namespace
 
 double Axis::share(double value) const {
-  if (scale == Scale::kLinear) return (value - ticks.front()) / (ticks.back() - ticks.front());
+  if (scale == Scale::linear) return (value - ticks.front()) / (ticks.back() - ticks.front());
   return std::log(value / ticks.front()) / std::log(ticks.back() / ticks.front());
 }
 

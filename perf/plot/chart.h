@@ -17,14 +17,14 @@ struct Point {
 };
 using Points = std::vector<Point>;
 
-enum class Scale : int { kLogarithmic, kLinear };
+enum class Scale : int { logarithmic, linear };
 
 // An axis reaches from its first tick to its last. There are at least two, in rising order, and those of a logarithmic
 // axis are above 0.
 struct Axis {
   std::vector<double> ticks;
   std::string title = {};
-  Scale scale = Scale::kLogarithmic;
+  Scale scale = Scale::logarithmic;
 
   double share(double value) const;  // where a value is: 0 at the first tick, 1 at the last
 };

@@ -6,9 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "backend/bulk.h"
-#include "backend/host_options.h"
 #include "backend/memory.h"
+#include "backend/options.h"
 #include "backend/snapshot.h"
 #include "backend/window_port.h"
 #include "device/view/steps.h"

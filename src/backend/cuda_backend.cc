@@ -3,12 +3,9 @@
 #include <cstring>
 
 #include "backend/cuda_driver.h"
-#include "backend/cuda_host_pages.h"
 #include "backend/cuda_memory.h"
 #include "backend/cuda_plan.h"
 #include "backend/cuda_raii.h"
-#include "backend/cuda_snapshot.h"
-#include "backend/cuda_window_port.h"
 #include "device/kernels/kernels.h"
 #include "topology/nvml.h"
 
@@ -136,10 +133,10 @@ std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why
     return nullptr;
   }
   const bool able = properties.major >= 9;
-  if (bulk == Bulk::kOn && !able) {
+  if (bulk == Bulk::on && !able) {
     throw Error(moeUnsupported, std::string("MOECOMM_BULK is on, but ") + properties.name + " has no bulk copies");
   }
-  return std::make_unique<CudaBackend>(device, properties, able && bulk != Bulk::kOff);
+  return std::make_unique<CudaBackend>(device, properties, able && bulk != Bulk::off);
 }
 
 }  // namespace moe

@@ -1,11 +1,10 @@
-#include "backend/cuda_host_pages.h"
-
 #include <unistd.h>
 
 #include <map>
 #include <mutex>
 #include <vector>
 
+#include "backend/cuda_memory.h"
 #include "backend/cuda_raii.h"
 
 namespace moe {

@@ -1,12 +1,27 @@
-// Owners of device and pinned memory, zeroed and aligned to 256 bytes.
+// Memory of the GPU, and memory that a GPU reaches, for the cuda backend and windows.
 #pragma once
 
+#include <memory>
+
 #include "backend/backend.h"
+#include "backend/snapshot.h"
+#include "backend/window_port.h"
 
 namespace moe {
 
-// Uses the caller's allocator if there is one (`kind` is a moeMemory value), otherwise cudaMalloc.
+// Zeroed, and aligned to 256 bytes. Uses the caller's allocator if there is one (`kind` is a moeMemory value),
+// otherwise cudaMalloc.
 Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, int device);
 Memory allocatePinned(std::size_t bytes, int device);
+
+// Lets kernels reach pages of host memory that is not CUDA's: see Backend::shareWithSteps.
+Memory shareHostPages(void* begin, std::size_t bytes, HostPages kind, int device);
+
+// Copies of device memory that kernels may be writing, and readings of their clock.
+std::unique_ptr<Snapshot> makeCudaSnapshot(const std::uint64_t* memory, std::size_t bytes, int device);
+
+// Readers and writers of a window in GPU memory. Each has its own stream and pinned memory.
+std::unique_ptr<WindowReader> makeCudaReader(const std::uint8_t* window, int device);
+std::unique_ptr<WindowWriter> makeCudaWriter(std::uint8_t* window, int device);
 
 }  // namespace moe

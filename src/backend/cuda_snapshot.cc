@@ -2,7 +2,6 @@
 // so it passes kernels that hang; the kernel that reads the clock may have to wait for one, and then an earlier reading
 // counts. The constructor makes the first copy and reading while no step runs, so that the runtime has nothing left to
 // set up.
-#include "backend/cuda_snapshot.h"
 
 #include <algorithm>
 #include <atomic>

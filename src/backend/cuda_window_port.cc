@@ -1,7 +1,6 @@
 // Asynchronous copies between pinned memory and the window. Their stream waits for no other, because kernels that wait
 // for the copied bytes may be running. After construction nothing is allocated, registered or copied synchronously,
 // because that could wait for such a kernel.
-#include "backend/cuda_window_port.h"
 
 #include <algorithm>
 #include <array>

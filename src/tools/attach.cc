@@ -72,14 +72,14 @@ class Question {
  public:
   Question(const std::string& socket, Fd fd, const Key& key)
       : answer_{socket, "", ""},
-        link_(std::move(fd), bootstrap::Handshake::Side::Client, key, maskOf(FrameType::DumpReply)) {}
+        link_(std::move(fd), bootstrap::Handshake::Side::client, key, maskOf(FrameType::dumpReply)) {}
 
   bool open() const { return answer_.text.empty() && !link_.closed(); }
   void arm(bootstrap::PollSet& set) { index_ = set.add(link_.fd(), link_.wanted()); }
   void serve(const bootstrap::PollSet& set) {
     link_.pump(set.at(index_));
     if (link_.open() && !asked_) {
-      link_.send(FrameType::DumpRequest, 0);
+      link_.send(FrameType::dumpRequest, 0);
       link_.pump(POLLOUT);
       asked_ = true;
     }

@@ -103,7 +103,7 @@ int Supervisor::run() {
 // The ranks have ended. Their output may still be in pipes, or wait for a slow reader.
 void Supervisor::writeRest() {
   const bool told = userSignals_ > 0 || (jobEnd_ && Clock::now() >= *jobEnd_);
-  phase_ = Phase::kWriting;
+  phase_ = Phase::writing;
   deadline_ = told ? Clock::now() + kFlushTime : jobEnd_;
   const auto drained = Clock::now() + kDrainTime;
   for (Rank& rank : ranks_) {
@@ -154,7 +154,7 @@ void Supervisor::pollOnce(std::optional<Clock::time_point> until) {
     if (fds[firstStream + i].revents != 0) streams[i]->drain();
   }
   if ((fds[0].revents & POLLIN) != 0) readSignals();
-  if (phase_ != Phase::kWriting && tooLate()) onDeadline();
+  if (phase_ != Phase::writing && tooLate()) onDeadline();
 }
 
 void Supervisor::readSignals() {
@@ -173,18 +173,18 @@ void Supervisor::readSignals() {
 void Supervisor::onUserSignal(int signal) {
   if (!status_) status_ = 128 + signal;
   ++userSignals_;
-  if (phase_ == Phase::kWriting) {
+  if (phase_ == Phase::writing) {
     deadline_ = Clock::now() + (userSignals_ > 1 ? std::chrono::milliseconds(0) : kFlushTime);
     return;
   }
   if (userSignals_ > 1) {
     say("told to end again, killing the ranks");
     signalAll(SIGKILL);
-    enter(Phase::kKilled, options_.kill);
+    enter(Phase::killed, options_.kill);
     return;
   }
   signalAll(signal);
-  enter(Phase::kGrace, options_.grace);
+  enter(Phase::grace, options_.grace);
 }
 
 void Supervisor::reapRanks() {
@@ -211,26 +211,26 @@ void Supervisor::onRankEnd(Rank& rank, int status) {
   if (status == 0) return;
   const bool first = !status_;
   if (first) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  if (phase_ <= Phase::kGrace) {
+  if (phase_ <= Phase::grace) {
     say("rank {} (process {} on {}) {}", rank.process.placement.rank, rank.process.pid, rank.process.placement.host,
         describeEnd(status));
   }
-  if (first && anyRunning()) enter(Phase::kGrace, options_.grace);
+  if (first && anyRunning()) enter(Phase::grace, options_.grace);
 }
 
 void Supervisor::onDeadline() {
-  if (phase_ == Phase::kRunning) {
+  if (phase_ == Phase::running) {
     say("the job has not ended within {} ms", options_.timeout.count());
     status_ = kTimeoutStatus;
-    phase_ = Phase::kGrace;  // the timeout replaces the grace period
+    phase_ = Phase::grace;  // the timeout replaces the grace period
   }
-  if (phase_ == Phase::kGrace) {
+  if (phase_ == Phase::grace) {
     if (anyRunning()) say("ending the ranks that are left");
     signalAll(SIGTERM);
-    enter(Phase::kTerminating, options_.kill);
+    enter(Phase::terminating, options_.kill);
   } else {
     signalAll(SIGKILL);
-    enter(Phase::kKilled, options_.kill);
+    enter(Phase::killed, options_.kill);
   }
 }
 

@@ -51,7 +51,7 @@ class Supervisor {
   using Clock = std::chrono::steady_clock;
 
   // What happens next unless an event intervenes.
-  enum class Phase { kRunning, kGrace, kTerminating, kKilled, kWriting };
+  enum class Phase { running, grace, terminating, killed, writing };
 
   struct Rank {
     RankProcess process;
@@ -84,7 +84,7 @@ class Supervisor {
   SupervisorOptions options_;
   std::vector<std::unique_ptr<Sink>> sinks_;  // standard output and standard error; one sink if they are the same
   std::vector<Rank> ranks_;
-  Phase phase_ = Phase::kRunning;
+  Phase phase_ = Phase::running;
   std::optional<Clock::time_point> jobEnd_;  // from the timeout
   std::optional<Clock::time_point> deadline_;
   std::optional<int> status_;  // decided by the first failure

@@ -26,13 +26,13 @@ bool isIpv4(const Gid& gid) {
 }
 
 GidKind kindOf(const Gid& gid) {
-  if (kLinkLocalPrefix.covers(gid) || kIpv4LinkLocalPrefix.covers(gid)) return GidKind::kLinkLocal;
-  return isIpv4(gid) ? GidKind::kIpv4 : GidKind::kIpv6;
+  if (kLinkLocalPrefix.covers(gid) || kIpv4LinkLocalPrefix.covers(gid)) return GidKind::linkLocal;
+  return isIpv4(gid) ? GidKind::ipv4 : GidKind::ipv6;
 }
 
 const char* nameOf(GidKind kind) {
-  if (kind == GidKind::kIpv4) return "IPv4";
-  return kind == GidKind::kIpv6 ? "IPv6" : "link-local";
+  if (kind == GidKind::ipv4) return "IPv4";
+  return kind == GidKind::ipv6 ? "IPv6" : "link-local";
 }
 
 std::string textOf(const Gid& gid) {

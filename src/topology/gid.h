@@ -16,7 +16,7 @@ using Gid = std::array<std::uint8_t, 16>;  // in network order, like an IPv6 add
 bool isIpv4(const Gid& gid);
 
 // How suitable an address is, best first. Link-local ones may be of either family.
-enum class GidKind { kIpv4, kIpv6, kLinkLocal };
+enum class GidKind { ipv4, ipv6, linkLocal };
 
 GidKind kindOf(const Gid& gid);
 

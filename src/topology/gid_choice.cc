@@ -24,7 +24,7 @@ GidChoice none(std::string reason) {
 GidChoice chooseIndex(LinkLayer layer, const std::vector<GidEntry>& table, int index) {
   const auto found = std::find_if(table.begin(), table.end(), [&](const auto& entry) { return entry.index == index; });
   if (found == table.end()) return none(fmt::format("its GID {} is empty", index));
-  if (layer == LinkLayer::kEthernet && found->type != kRoceV2) {
+  if (layer == LinkLayer::ethernet && found->type != kRoceV2) {
     return none(fmt::format("its GID {} is {}, not RoCE v2", index, found->type));
   }
   return chosen(*found);
@@ -32,7 +32,7 @@ GidChoice chooseIndex(LinkLayer layer, const std::vector<GidEntry>& table, int i
 
 std::string wishText(const RdmaSettings& settings) {
   const auto family = static_cast<GidFamily>(settings.gidFamily);
-  std::string text = family == GidFamily::kAuto ? "" : family == GidFamily::kIpv4 ? " of IPv4" : " of IPv6";
+  std::string text = family == GidFamily::automatic ? "" : family == GidFamily::ipv4 ? " of IPv4" : " of IPv6";
   if (!settings.gidPrefix.empty()) text += " in " + settings.gidPrefix;
   return text;
 }
@@ -51,7 +51,7 @@ class Filter {
   }
 
   bool passes(const GidEntry& entry) const {
-    const bool family = family_ == GidFamily::kAuto || (family_ == GidFamily::kIpv4) == isIpv4(entry.gid);
+    const bool family = family_ == GidFamily::automatic || (family_ == GidFamily::ipv4) == isIpv4(entry.gid);
     return family && prefix_.covers(entry.gid) && entry.interfaceUp && entry.type == kRoceV2;
   }
 
@@ -65,7 +65,7 @@ class Filter {
 GidChoice chooseGid(LinkLayer layer, const std::vector<GidEntry>& table, const RdmaSettings& settings) {
   const Filter filter(settings);
   if (settings.gidIndex >= 0) return chooseIndex(layer, table, settings.gidIndex);
-  if (layer == LinkLayer::kInfiniBand) return chooseIndex(layer, table, 0);
+  if (layer == LinkLayer::infiniBand) return chooseIndex(layer, table, 0);
   const GidEntry* best = nullptr;
   for (const GidEntry& entry : table) {
     if (!filter.passes(entry)) continue;
@@ -79,7 +79,7 @@ std::string whyApart(const RdmaAddress& mine, const RdmaAddress& theirs) {
   if (mine.layer != theirs.layer) {
     return "one end is InfiniBand, the other Ethernet; MOECOMM_RDMA_LINK_LAYER chooses one for all ranks";
   }
-  if (mine.layer == LinkLayer::kInfiniBand) {
+  if (mine.layer == LinkLayer::infiniBand) {
     if (GidPrefix{mine.gid, kSubnetBits}.covers(theirs.gid)) return "";
     return fmt::format("{} and {} are in different InfiniBand subnets", textOf(mine.gid), textOf(theirs.gid));
   }

@@ -22,7 +22,7 @@ GidChoice chooseGid(LinkLayer layer, const std::vector<GidEntry>& table, const R
 
 // One end of a connection.
 struct RdmaAddress {
-  LinkLayer layer = LinkLayer::kEthernet;
+  LinkLayer layer = LinkLayer::ethernet;
   Gid gid{};
 };
 

@@ -55,7 +55,7 @@ class Assignment {
     for (int rail = 0; rail < static_cast<int>(rails_.size()); ++rail) {
       if (!rails_[static_cast<std::size_t>(rail)].fault.empty() || has(gpu, rail)) continue;
       const int users = users_[static_cast<std::size_t>(rail)];
-      const bool onSwitch = distanceBetween(gpus_[gpu], placeOf(rail)) == Distance::kSwitch;
+      const bool onSwitch = distanceBetween(gpus_[gpu], placeOf(rail)) == Distance::pcieSwitch;
       if (onlyUnusedOnSwitch && (users > 0 || !onSwitch)) continue;
       const std::tuple cost(wayBetween(gpus_[gpu], placeOf(rail)), users);
       if (best >= 0 && cost >= bestCost) continue;

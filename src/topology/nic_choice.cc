@@ -30,7 +30,7 @@ LinkLayer commonLayer(const std::vector<NicPort>& ports) {
     return std::count_if(ports.begin(), ports.end(),
                          [layer](const auto& port) { return port.fault.empty() && port.layer == layer; });
   };
-  return count(LinkLayer::kInfiniBand) >= count(LinkLayer::kEthernet) ? LinkLayer::kInfiniBand : LinkLayer::kEthernet;
+  return count(LinkLayer::infiniBand) >= count(LinkLayer::ethernet) ? LinkLayer::infiniBand : LinkLayer::ethernet;
 }
 
 // Moves the ports that do not pass to the list of excluded ports.
@@ -68,7 +68,7 @@ void refuseSlow(std::vector<NicPort>& rails) {
 
 NicChoice chooseRails(const std::vector<PciPlace>& gpus, std::vector<NicPort> ports, LinkLayer wanted) {
   NicChoice choice;
-  const LinkLayer layer = wanted == LinkLayer::kAuto ? commonLayer(ports) : wanted;
+  const LinkLayer layer = wanted == LinkLayer::automatic ? commonLayer(ports) : wanted;
   choice.rails = std::move(ports);
   keepOnly(choice, fmt::format("its link layer is not {}", nameOf(layer)),
            [layer](const NicPort& port) { return port.layer == layer; });
@@ -95,7 +95,7 @@ NicChoice takeNamed(const NicList& list, const std::vector<NicPort>& ports, Link
   for (const NicName& name : list.order) {
     const NicPort port = findNamed(name, ports);
     if (!port.fault.empty()) throw refusal(fmt::format("{}, but {}", textOf(name), port.fault));
-    if (wanted != LinkLayer::kAuto && port.layer != wanted) {
+    if (wanted != LinkLayer::automatic && port.layer != wanted) {
       throw refusal(fmt::format("{}, but its link layer is not {}", textOf(name), nameOf(wanted)));
     }
     choice.rails.push_back(port);

@@ -14,7 +14,7 @@ namespace moe::topology {
 // A port that could be used.
 struct NicPort {
   NicName name;
-  LinkLayer layer = LinkLayer::kEthernet;
+  LinkLayer layer = LinkLayer::ethernet;
   int gbps = 0;
   PciPlace place;
   std::string fault;  // why it cannot be used ("its state is DOWN"); otherwise empty
@@ -22,7 +22,7 @@ struct NicPort {
 
 struct NicOfGpu {
   int rail = 0;
-  Distance distance = Distance::kMachine;
+  Distance distance = Distance::machine;
 };
 
 struct LeftOut {

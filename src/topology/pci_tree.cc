@@ -55,10 +55,10 @@ const char* nameOf(Distance distance) {
 
 Distance distanceBetween(const PciPlace& a, const PciPlace& b) {
   const int shared = sharedBridges(a, b);
-  if (shared > 1) return Distance::kSwitch;
-  if (shared == 1) return Distance::kHostBridge;
-  if (a.numaNode >= 0 && a.numaNode == b.numaNode) return Distance::kNumaNode;
-  return a.package >= 0 && a.package == b.package ? Distance::kPackage : Distance::kMachine;
+  if (shared > 1) return Distance::pcieSwitch;
+  if (shared == 1) return Distance::hostBridge;
+  if (a.numaNode >= 0 && a.numaNode == b.numaNode) return Distance::numaNode;
+  return a.package >= 0 && a.package == b.package ? Distance::package : Distance::machine;
 }
 
 int wayBetween(const PciPlace& a, const PciPlace& b) {

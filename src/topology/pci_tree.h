@@ -16,7 +16,7 @@ struct PciPlace {
 };
 
 // What two devices have in common, nearest first.
-enum class Distance { kSwitch, kHostBridge, kNumaNode, kPackage, kMachine };
+enum class Distance { pcieSwitch, hostBridge, numaNode, package, machine };
 
 // "same switch", "same host bridge", ...
 const char* nameOf(Distance distance);

@@ -19,13 +19,13 @@ constexpr int kLockCapability = 14;            // CAP_IPC_LOCK
 constexpr std::array kDmaBufKernel = {5, 12};  // the first version whose RDMA drivers take GPU memory as a dma-buf
 
 Prerequisite present(const char* name, std::string found) {
-  return {name, Presence::kPresent, std::move(found), ""};
+  return {name, Presence::present, std::move(found), ""};
 }
 Prerequisite missing(const char* name, std::string found, std::string advice) {
-  return {name, Presence::kMissing, std::move(found), std::move(advice)};
+  return {name, Presence::missing, std::move(found), std::move(advice)};
 }
 Prerequisite unknown(const char* name, std::string why, std::string advice = "") {
-  return {name, Presence::kUnknown, std::move(why), std::move(advice)};
+  return {name, Presence::unknown, std::move(why), std::move(advice)};
 }
 
 Prerequisite checkLibrary(const SystemPlaces& places) {
@@ -222,12 +222,12 @@ Prerequisite checkDistance(const Topology& topology, const Rdma& rdma) {
   constexpr const char* kName = "adapters near the GPUs";
   if (topology.pci.gpus.empty()) return unknown(kName, "no GPU is shown");
   if (!rdma.nics.reason.empty()) return unknown(kName, rdma.nics.reason);
-  Distance farthest = Distance::kSwitch;
+  Distance farthest = Distance::pcieSwitch;
   std::string far;
   for (std::size_t gpu = 0; gpu < rdma.nics.ofGpus.size(); ++gpu) {
     for (const NicOfGpu& nic : rdma.nics.ofGpus[gpu]) {
       farthest = std::max(farthest, nic.distance);
-      if (nic.distance <= Distance::kHostBridge) continue;
+      if (nic.distance <= Distance::hostBridge) continue;
       const std::string name = textOf(rdma.nics.rails[static_cast<std::size_t>(nic.rail)].name);
       far += fmt::format("{}GPU {} and {}: {}", far.empty() ? "" : "; ", gpu, name, nameOf(nic.distance));
     }
@@ -239,8 +239,8 @@ Prerequisite checkDistance(const Topology& topology, const Rdma& rdma) {
 }  // namespace
 
 const char* nameOf(Presence presence) {
-  if (presence == Presence::kPresent) return "present";
-  return presence == Presence::kMissing ? "missing" : "not checkable here";
+  if (presence == Presence::present) return "present";
+  return presence == Presence::missing ? "missing" : "not checkable here";
 }
 
 std::vector<Prerequisite> checkPrerequisites(const Topology& topology, const Rdma& rdma, const SystemPlaces& places) {
@@ -249,20 +249,20 @@ std::vector<Prerequisite> checkPrerequisites(const Topology& topology, const Rdm
     one.neededFor = neededFor;
     all.push_back(std::move(one));
   };
-  add(NeededFor::kVerbs, checkPorts(topology));
-  add(NeededFor::kVerbs, checkLibrary(places));
-  add(NeededFor::kVerbs, checkNodes(places));
-  add(NeededFor::kVerbs, checkLockedMemory(places));
-  add(NeededFor::kVerbs, checkAddresses(rdma));
-  add(NeededFor::kGpuMemory, checkGpuMemory(topology, places));
-  add(NeededFor::kGpuMemory, checkWriteOrder(topology));
-  add(NeededFor::kIbgda, checkMlx5Library(places));
-  add(NeededFor::kIbgda, checkMlx5Adapters(topology, rdma));
-  add(NeededFor::kGpuRings, checkDoorbells(places));
-  add(NeededFor::kSpeed, checkStreamOperations(places));
-  add(NeededFor::kSpeed, checkIommu(topology, rdma));
-  add(NeededFor::kSpeed, checkAcs(rdma));
-  add(NeededFor::kSpeed, checkDistance(topology, rdma));
+  add(NeededFor::verbs, checkPorts(topology));
+  add(NeededFor::verbs, checkLibrary(places));
+  add(NeededFor::verbs, checkNodes(places));
+  add(NeededFor::verbs, checkLockedMemory(places));
+  add(NeededFor::verbs, checkAddresses(rdma));
+  add(NeededFor::gpuMemory, checkGpuMemory(topology, places));
+  add(NeededFor::gpuMemory, checkWriteOrder(topology));
+  add(NeededFor::ibgda, checkMlx5Library(places));
+  add(NeededFor::ibgda, checkMlx5Adapters(topology, rdma));
+  add(NeededFor::gpuRings, checkDoorbells(places));
+  add(NeededFor::speed, checkStreamOperations(places));
+  add(NeededFor::speed, checkIommu(topology, rdma));
+  add(NeededFor::speed, checkAcs(rdma));
+  add(NeededFor::speed, checkDistance(topology, rdma));
   return all;
 }
 
@@ -271,16 +271,16 @@ std::string transportBetweenHosts(const std::vector<Prerequisite>& prerequisites
   const Prerequisite* lacks = nullptr;
   std::string unchecked;
   for (const Prerequisite& one : prerequisites) {
-    if (one.neededFor == NeededFor::kSpeed || (!hasGpu && one.neededFor != NeededFor::kVerbs)) continue;
-    if (one.presence == Presence::kMissing && lacks == nullptr) lacks = &one;
-    if (one.presence == Presence::kUnknown) unchecked += (unchecked.empty() ? "" : ", ") + one.name;
+    if (one.neededFor == NeededFor::speed || (!hasGpu && one.neededFor != NeededFor::verbs)) continue;
+    if (one.presence == Presence::missing && lacks == nullptr) lacks = &one;
+    if (one.presence == Presence::unknown) unchecked += (unchecked.empty() ? "" : ", ") + one.name;
   }
   const std::string why = lacks == nullptr ? "" : lacks->name + ": " + lacks->found;
-  if (lacks != nullptr && lacks->neededFor <= NeededFor::kGpuMemory) return "TCP, not RDMA: " + why;
+  if (lacks != nullptr && lacks->neededFor <= NeededFor::gpuMemory) return "TCP, not RDMA: " + why;
   const std::string unsure = unchecked.empty() ? "" : fmt::format(" (if these are there: {})", unchecked);
   if (!hasGpu) return "verbs, not IBGDA: there is no GPU, and on the host a thread is as good" + unsure;
   if (lacks == nullptr) return "IBGDA, the GPU rings" + unsure;
-  if (lacks->neededFor == NeededFor::kIbgda) return "verbs, not IBGDA: " + why + unsure;
+  if (lacks->neededFor == NeededFor::ibgda) return "verbs, not IBGDA: " + why + unsure;
   return "IBGDA, but a thread rings for the GPU: " + why + unsure;
 }
 

@@ -10,20 +10,20 @@
 
 namespace moe::topology {
 
-enum class Presence { kPresent, kMissing, kUnknown };
+enum class Presence { present, missing, unknown };
 
 // "present", "missing", "not checkable here".
 const char* nameOf(Presence presence);
 
 // What needs the prerequisite, slowest first. kGpuMemory: any RDMA, if ranks have GPUs.
-enum class NeededFor { kVerbs, kGpuMemory, kIbgda, kGpuRings, kSpeed };
+enum class NeededFor { verbs, gpuMemory, ibgda, gpuRings, speed };
 
 struct Prerequisite {
   std::string name;
-  Presence presence = Presence::kUnknown;
+  Presence presence = Presence::unknown;
   std::string found;   // what there is, what is missing, or why that cannot be told
   std::string advice;  // what to do; empty if it is present or nothing can be done
-  NeededFor neededFor = NeededFor::kSpeed;
+  NeededFor neededFor = NeededFor::speed;
 };
 
 // Where to look. Only tests change these places.

@@ -11,7 +11,7 @@ namespace {
 
 struct FoundPort {
   const RdmaPort* port = nullptr;
-  LinkLayer layer = LinkLayer::kEthernet;
+  LinkLayer layer = LinkLayer::ethernet;
   GidChoice gid;
 };
 using FoundPorts = std::map<NicName, FoundPort>;
@@ -51,7 +51,7 @@ RdmaPlan planRail(int rail, const NicName& name, const FoundPort& found, const R
   plan.rate = found.port->rate;
   plan.gidIndex = found.gid.index;
   // sysfs does not show the MTU of InfiniBand, and an adapter's limits are unknown until it is opened.
-  plan.mtu = pathMtu(found.layer == LinkLayer::kEthernet ? mtuOf(found) : 0, 0, settings.mtu);
+  plan.mtu = pathMtu(found.layer == LinkLayer::ethernet ? mtuOf(found) : 0, 0, settings.mtu);
   plan.trafficClass = settings.trafficClass;
   plan.serviceLevel = settings.serviceLevel;
   plan.queuePairs = queuePairsPerPeer(settings.queuePairs, 0, 0);

@@ -53,7 +53,7 @@ int chooseAckTimeout(std::int64_t timeoutMs, int retries) {
 }
 
 std::string describe(const RdmaPlan& plan) {
-  const bool ethernet = plan.address.layer == LinkLayer::kEthernet;
+  const bool ethernet = plan.address.layer == LinkLayer::ethernet;
   const std::string quality = ethernet ? fmt::format("traffic class {}, ", plan.trafficClass) : "";
   return fmt::format(
       "rail {}: {}, {} {}, GID {} ({}), MTU {}, {}service level {}, {} queue pairs per peer, lost after {:.1f} s "

@@ -8,20 +8,20 @@
 
 namespace moe::topology {
 
-enum class LinkLayer : std::int32_t { kAuto, kInfiniBand, kEthernet };
+enum class LinkLayer : std::int32_t { automatic, infiniBand, ethernet };
 
 // From and to the words of sysfs.
 inline LinkLayer layerOf(std::string_view word) {
-  return word == "InfiniBand" ? LinkLayer::kInfiniBand : LinkLayer::kEthernet;
+  return word == "InfiniBand" ? LinkLayer::infiniBand : LinkLayer::ethernet;
 }
 inline const char* nameOf(LinkLayer layer) {
-  return layer == LinkLayer::kInfiniBand ? "InfiniBand" : "Ethernet";
+  return layer == LinkLayer::infiniBand ? "InfiniBand" : "Ethernet";
 }
 
-enum class GidFamily : std::int32_t { kAuto, kIpv4, kIpv6 };
+enum class GidFamily : std::int32_t { automatic, ipv4, ipv6 };
 
 // Which side writes the adapter's doorbell registers where steps post to its queues.
-enum class Doorbell : std::int32_t { kAuto, kSteps, kThread };
+enum class Doorbell : std::int32_t { automatic, steps, thread };
 
 struct RdmaSettings {
   std::string nics;               // nic_list.h; empty: chosen

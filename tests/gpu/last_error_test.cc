@@ -13,7 +13,7 @@ class LastError : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string why;
-    backend_ = makeCudaBackend(0, Bulk::kAuto, &why);
+    backend_ = makeCudaBackend(0, Bulk::automatic, &why);
     if (!backend_) GTEST_SKIP() << why;
     ASSERT_EQ(cudaPeekAtLastError(), cudaSuccess);
   }

@@ -52,7 +52,7 @@ class WindowPort : public testing::TestWithParam<Call> {};
 
 TEST_P(WindowPort, CopiesWhileAStepWaits) {
   std::string why;
-  const std::unique_ptr<Backend> backend = makeCudaBackend(0, Bulk::kAuto, &why);
+  const std::unique_ptr<Backend> backend = makeCudaBackend(0, Bulk::automatic, &why);
   if (!backend) GTEST_SKIP() << why;
   const auto memory = allocate<std::uint8_t>(kBytes);
   const auto word = allocate<std::uint64_t>(1);

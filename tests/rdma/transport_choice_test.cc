@@ -111,7 +111,7 @@ TEST(TransportChoice, AThreadPostsForStepsThatDoNotReachTheQueues) {
 TEST(TransportChoice, WhoIsToRingByItselfIsRefusedIfItCannot) {
   MemberOptions options = overRdma(nullptr, moeTransportIbgda);
   options.makeBackend = [] { return std::make_unique<NarrowBackend>(std::vector{HostPages::registers}); };
-  options.rdma.doorbell = static_cast<std::int32_t>(topology::Doorbell::kSteps);
+  options.rdma.doorbell = static_cast<std::int32_t>(topology::Doorbell::steps);
   try {
     const Member member(0, 2, options);
     FAIL() << "not refused";

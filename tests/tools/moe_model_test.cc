@@ -149,9 +149,8 @@ TEST(ScalingModel, AgreesWithTheStandardCaseOfThePerformanceDocument) {
   const Destinations to = destinationsOf(w, 8);
   EXPECT_NEAR(to.ranks, 3.614, 5e-4);
   EXPECT_NEAR(to.neighbours, 2.711, 5e-4);
-  EXPECT_NEAR(estimate(nodesOf8(), w, Copies::kPerDomain, Operation::kDispatch, RowType::kBf16).nvlinkBytes, 159.2e6,
-              5e4);
-  EXPECT_EQ(rowBytes(RowType::kFp8, 7168), 7392);
+  EXPECT_NEAR(estimate(nodesOf8(), w, Copies::perDomain, Operation::dispatch, RowType::bf16).nvlinkBytes, 159.2e6, 5e4);
+  EXPECT_EQ(rowBytes(RowType::fp8, 7168), 7392);
 }
 
 // 4 ranks in domains of 2, one expert each, top-1. A token stays, goes to the neighbour, or goes to one of two remote
@@ -166,20 +165,20 @@ TEST(ScalingModel, AddsUpTimesAsByHand) {
   machine.railLatencyUs = 3;
   machine.forwardLatencyUs = 2;
   machine.postUs = 0.5;
-  const Estimate direct = estimate(machine, w, Copies::kPerRank, Operation::kCombine);
+  const Estimate direct = estimate(machine, w, Copies::perRank, Operation::combine);
   EXPECT_DOUBLE_EQ(direct.railBytes, 50 * 2048);
   EXPECT_DOUBLE_EQ(direct.nvlinkBytes, 25 * 2048);
   EXPECT_DOUBLE_EQ(direct.traffic.messages(), 50 + 2);
   EXPECT_DOUBLE_EQ(direct.us, 5 + 3 + 102.4);
-  EXPECT_EQ(direct.bound, Bound::kRail);
+  EXPECT_EQ(direct.bound, Bound::rail);
   // A dispatch has one more word for each of the two remote ranks: the sizes.
-  const Estimate dispatch = estimate(machine, w, Copies::kPerRank, Operation::kDispatch, RowType::kBf16);
+  const Estimate dispatch = estimate(machine, w, Copies::perRank, Operation::dispatch, RowType::bf16);
   EXPECT_DOUBLE_EQ(dispatch.traffic.messages(), 50 + 2 * 2);
   EXPECT_DOUBLE_EQ(dispatch.postUs, 27);
 
   // Each row crosses the rail once, and half of them go on to the neighbour: NVLink carries 25 + 25 rows. 50 rows are
   // two chunks. The last one, of 32 rows, is forwarded at 10 GB/s.
-  const Estimate forwarded = estimate(machine, w, Copies::kPerDomain, Operation::kCombine);
+  const Estimate forwarded = estimate(machine, w, Copies::perDomain, Operation::combine);
   EXPECT_DOUBLE_EQ(forwarded.railBytes, 50 * 2048);
   EXPECT_DOUBLE_EQ(forwarded.nvlinkBytes, 50 * 2048);
   EXPECT_DOUBLE_EQ(forwarded.traffic.words, 2);
@@ -192,14 +191,14 @@ TEST(ScalingModel, NamesTheResourceThatBounds) {
   // with rows of 2 KB and less, posting takes longer than the rail
   machine.domainRanks = 2;
   w.hidden = 7168;
-  const auto bound = [&] { return estimate(machine, w, Copies::kPerRank, Operation::kCombine).bound; };
-  EXPECT_EQ(bound(), Bound::kLatency);
+  const auto bound = [&] { return estimate(machine, w, Copies::perRank, Operation::combine).bound; };
+  EXPECT_EQ(bound(), Bound::latency);
   w.tokens = 10000;
-  EXPECT_EQ(bound(), Bound::kRail);
+  EXPECT_EQ(bound(), Bound::rail);
   machine.railGBs = 10000;
-  EXPECT_EQ(bound(), Bound::kPosting);
+  EXPECT_EQ(bound(), Bound::posting);
   machine.postUs = 0;
-  EXPECT_EQ(bound(), Bound::kNvlink);
+  EXPECT_EQ(bound(), Bound::nvlink);
 }
 
 // 60 rows go to each of two remote ranks. A dispatch makes two calls for rows and one for the words, which rings the
@@ -213,15 +212,15 @@ TEST(ScalingModel, CountsCallsAndDoorbellsOfOurPostersAsByHand) {
   const auto posting = [&](Copies copies, Operation operation) {
     return estimate(machine, w, copies, operation).postUs;
   };
-  EXPECT_DOUBLE_EQ(posting(Copies::kPerRank, Operation::kDispatch), 3 * 3 + 10);
-  EXPECT_DOUBLE_EQ(posting(Copies::kPerRank, Operation::kCombine), 2 * 3 + 10);
+  EXPECT_DOUBLE_EQ(posting(Copies::perRank, Operation::dispatch), 3 * 3 + 10);
+  EXPECT_DOUBLE_EQ(posting(Copies::perRank, Operation::combine), 2 * 3 + 10);
   machine.calls.warps = 1;
-  EXPECT_DOUBLE_EQ(posting(Copies::kPerRank, Operation::kDispatch), 2 * (3 * 3 + 10));
+  EXPECT_DOUBLE_EQ(posting(Copies::perRank, Operation::dispatch), 2 * (3 * 3 + 10));
   // 1200 rows cross the one rail, 150 in each of 8 waves, with 5 calls per wave. The doorbell rings when 128 rows wait,
   // and for each of 10 words.
   w.tokens = 2400;
-  EXPECT_DOUBLE_EQ(posting(Copies::kPerDomain, Operation::kDispatch), (8 * 5 + 10) * 3 + (8 + 10) * 10);
-  EXPECT_DOUBLE_EQ(posting(Copies::kPerDomain, Operation::kCombine), (8 + 10) * 3 + 10 * 10);
+  EXPECT_DOUBLE_EQ(posting(Copies::perDomain, Operation::dispatch), (8 * 5 + 10) * 3 + (8 + 10) * 10);
+  EXPECT_DOUBLE_EQ(posting(Copies::perDomain, Operation::combine), (8 + 10) * 3 + 10 * 10);
 }
 
 // A kernel's number in the table of scripts/check_kernels.py.
@@ -246,7 +245,7 @@ TEST(ScalingModel, PostsWithTheInstructionsThatTheCompilerHasMade) {
 
 TEST(ScalingModel, SendsPerExpertWhereOthersDo) {
   const Workload w = small(16, 64, 8);  // half of all experts are remote, 28 of 64 with neighbours
-  const Traffic t = trafficOf(w, 8, Copies::kPerExpert, Operation::kDispatch);
+  const Traffic t = trafficOf(w, 8, Copies::perExpert, Operation::dispatch);
   EXPECT_DOUBLE_EQ(t.railRows, 400);
   EXPECT_DOUBLE_EQ(t.nvlinkRows, 350);
   EXPECT_DOUBLE_EQ(t.words, 32);

@@ -32,7 +32,7 @@ struct CastRow {
     Findings findings{};
     const RowSpec spec{row, 1, 5, 0, 0};
     const VerifyCast check{payloadOf,
-                           {Format::kBf16, kHidden, 0},
+                           {Format::bf16, kHidden, 0},
                            kind,
                            &spec,
                            1,
@@ -47,7 +47,7 @@ struct CastRow {
   unsigned long long block() const { return static_cast<unsigned long long>(castBlockColumns(kind)); }
   // Makes the first scale of a word twice what it is.
   void spoil(std::uint32_t* word) const {
-    *word += castScalesAreFloats(kind) ? 1U << 23 : kind == Cast::kNvfp4 ? 8U : 1U;
+    *word += castScalesAreFloats(kind) ? 1U << 23 : kind == Cast::nvfp4 ? 8U : 1U;
   }
 
   static constexpr int kHidden = 640;
@@ -57,8 +57,7 @@ struct CastRow {
   ReferenceCast cast;
 };
 
-constexpr std::array kAllCasts = {Cast::kFp8,   Cast::kFp8Ue8m0, Cast::kFp8Pow2,
-                                  Cast::kMxfp8, Cast::kMxfp4,    Cast::kNvfp4};
+constexpr std::array kAllCasts = {Cast::fp8, Cast::fp8Ue8m0, Cast::fp8Pow2, Cast::mxfp8, Cast::mxfp4, Cast::nvfp4};
 
 TEST(PerfCastChecks, FindWhatIsWrongInARowThatWasCast) {
   for (const Cast kind : kAllCasts) {
@@ -79,7 +78,7 @@ TEST(PerfCastChecks, FindWhatIsWrongInARowThatWasCast) {
 
 // The row is row 170 of the second expert, which begins at row 200, or of the second group of 200 rows.
 TEST(PerfCastChecks, FindScalesWhereBlocksHaveThem) {
-  for (const Cast kind : {Cast::kFp8Ue8m0, Cast::kMxfp8, Cast::kMxfp4, Cast::kNvfp4}) {
+  for (const Cast kind : {Cast::fp8Ue8m0, Cast::mxfp8, Cast::mxfp4, Cast::nvfp4}) {
     const CastRow row(kind);
     const std::size_t words = row.cast.scales.size(), blockBytes = words * 512;
     std::vector<std::uint8_t> codes(371 * row.cast.codes.size());

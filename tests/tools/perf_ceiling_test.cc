@@ -23,7 +23,7 @@ constexpr int kTokens = 33;
 constexpr int kTopk = 6;
 constexpr int kSlots = std::min(kRanks, kTopk);
 constexpr std::uint64_t kSeed = 11;
-constexpr RowShape kShape{Format::kBf16, 2056, 0};
+constexpr RowShape kShape{Format::bf16, 2056, 0};
 constexpr std::uint32_t kRowBytes = 2056 * 2;
 
 using Pushes = std::vector<RowCopy> (RowTraffic::*)(int) const;
@@ -231,7 +231,7 @@ TEST(CeilingPlan, MovesEveryByteByTables) {
 
 TEST(CeilingPlan, HasNothingToMoveWithoutRemoteRows) {
   Options options = makeOptions();
-  options.routing = Routing::kEmpty;
+  options.routing = Routing::empty;
   const CeilingWorld world(options);
   EXPECT_TRUE(world.traffic().dispatchPushes(0).empty());
   EXPECT_TRUE(world.traffic().combinePushes(1).empty());

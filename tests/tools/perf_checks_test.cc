@@ -109,7 +109,7 @@ struct World {
     for (int token = 0; token < kTokens; ++token) {
       for (const Entry& entry : entriesOn(token, rank)) addRow(rank, token, entry, format, outputs, partial);
     }
-    if (options.wire != Wire::kRow) return addCoded(partial, sums);
+    if (options.wire != Wire::row) return addCoded(partial, sums);
     for (std::size_t k = 0; k < sums.size(); ++k) sums[k] += rounded(format, partial[k]);
   }
   void addCoded(const std::vector<float>& partial, std::vector<float>& sums) const {
@@ -139,7 +139,7 @@ struct World {
       const bool same = spec.source == 0 && spec.token == token;
       const auto first = static_cast<std::size_t>(spec.entryBegin);
       if (!same || (options.expertMajor() && plan(rank).specEntries[first].expert != entry.expert)) continue;
-      const float weight = options.style() == ExpertStyle::kApply ? entry.weight : 1.0F;
+      const float weight = options.style() == ExpertStyle::apply ? entry.weight : 1.0F;
       for (int group = 0; group < options.hidden / kGroup; ++group) {
         const std::byte* row = &outputs[static_cast<std::size_t>(spec.row * options.hidden * elementBytes(format))];
         const GroupValues values = loadGroup(format, row, group);
@@ -155,7 +155,7 @@ struct World {
     const VerifyCombine check{
         payloadOf(), shape(),    options.style(), 0, kTokens, plan(0).entries.data(), plan(0).entryOffsets.data(),
         1,           out.data(), &findings};
-    options.wire == Wire::kRow ? run(check) : run(VerifyWire{check, options.wire});
+    options.wire == Wire::row ? run(check) : run(VerifyWire{check, options.wire});
     return findings;
   }
 
@@ -181,7 +181,7 @@ std::vector<Options> allOptions() {
   std::vector<Options> all;
   for (const std::int32_t layout :
        {moeLayoutFlat, moeLayoutExpertMajor, moeLayoutExpertMajorPadded, moeLayoutRankMajor}) {
-    for (const Format format : {Format::kBf16, Format::kFp16, Format::kFp32, Format::kFp8}) {
+    for (const Format format : {Format::bf16, Format::fp16, Format::fp32, Format::fp8}) {
       all.push_back(makeOptions(layout, format));
       if (all.back().expertMajor()) all.push_back(makeOptions(layout, format, "applied"));
     }
@@ -191,7 +191,7 @@ std::vector<Options> allOptions() {
 
 // What a format costs is no fault. Rows in wrong places are, and one element that is too far off.
 TEST(PerfChecks, FindSumsThatAWireFormatDoesNotExplain) {
-  for (const Wire wire : {Wire::kFp8, Wire::kFp8Block, Wire::kNvfp4, Wire::kLogfmt10}) {
+  for (const Wire wire : {Wire::fp8, Wire::fp8Block, Wire::nvfp4, Wire::logfmt10}) {
     for (Options options : allOptions()) {
       options.wire = wire;
       World world(options);
@@ -236,7 +236,7 @@ TEST(PerfChecks, FindTwoSwappedRows) {
 }
 
 TEST(PerfChecks, FindEverySingleSpoiledByte) {
-  World world(makeOptions(moeLayoutFlat, Format::kFp8));
+  World world(makeOptions(moeLayoutFlat, Format::fp8));
   for (std::size_t byte = 0; byte < world.arrived[0].size(); byte += 131) {
     world.arrived[0][byte] ^= std::byte{8};
     EXPECT_EQ(world.wrongPayloads(0), 1U);
@@ -247,7 +247,7 @@ TEST(PerfChecks, FindEverySingleSpoiledByte) {
 }
 
 TEST(PerfChecks, FindRowsOfAnEarlierIteration) {
-  World world(makeOptions(moeLayoutExpertMajor, Format::kBf16));
+  World world(makeOptions(moeLayoutExpertMajor, Format::bf16));
   world.iteration += 1;
   const auto elements = static_cast<double>(world.plan(2).layoutRows * world.options.hidden);
   // 31 of 32 elements change with the iteration.
@@ -268,7 +268,7 @@ TEST(PerfChecks, FindACombineWithAWrongExpert) {
 }
 
 TEST(PerfChecks, FindOneUnitInTheLastPlace) {
-  World world(makeOptions(moeLayoutFlat, Format::kBf16));
+  World world(makeOptions(moeLayoutFlat, Format::bf16));
   std::vector<std::byte> out = world.combine();
   out[100] ^= std::byte{1};
   EXPECT_EQ(world.judgeCombine(out).wrongCombines, 1U);
@@ -284,7 +284,7 @@ TEST(PerfChecks, GiveEachExpertAFunctionOfItsOwn) {
 }
 
 TEST(PerfPayload, IsExactInEveryFormat) {
-  for (const Format format : {Format::kBf16, Format::kFp16, Format::kFp32, Format::kFp8}) {
+  for (const Format format : {Format::bf16, Format::fp16, Format::fp32, Format::fp8}) {
     for (int value = -16; value < 16; ++value) {
       EXPECT_EQ(rounded(format, static_cast<float>(value)), static_cast<float>(value));
     }
@@ -292,24 +292,24 @@ TEST(PerfPayload, IsExactInEveryFormat) {
 }
 
 TEST(PerfPayload, RoundsToNearestEven) {
-  EXPECT_EQ(rounded(Format::kBf16, 257.0F), 256.0F);
-  EXPECT_EQ(rounded(Format::kBf16, 259.0F), 260.0F);
-  EXPECT_EQ(rounded(Format::kFp16, 2049.0F), 2048.0F);
-  EXPECT_EQ(rounded(Format::kFp16, -2051.0F), -2052.0F);
-  EXPECT_EQ(rounded(Format::kFp16, 0x1p-5F), 0x1p-5F);
+  EXPECT_EQ(rounded(Format::bf16, 257.0F), 256.0F);
+  EXPECT_EQ(rounded(Format::bf16, 259.0F), 260.0F);
+  EXPECT_EQ(rounded(Format::fp16, 2049.0F), 2048.0F);
+  EXPECT_EQ(rounded(Format::fp16, -2051.0F), -2052.0F);
+  EXPECT_EQ(rounded(Format::fp16, 0x1p-5F), 0x1p-5F);
 }
 
 TEST(PerfRouting, SpreadsAndLimitsAsAsked) {
-  Options options = makeOptions(moeLayoutFlat, Format::kBf16);
-  options.routing = Routing::kOneRank;
+  Options options = makeOptions(moeLayoutFlat, Format::bf16);
+  options.routing = Routing::oneRank;
   const Load load = evenLoad(kRanks, kTokens);
   Plan plan = makePlan(options, kSeed, load, 0, 1);
   EXPECT_EQ(plan.rows, 0);
   EXPECT_EQ(plan.remoteRowsAll, (kRanks - 1) * kTokens);
-  options.routing = Routing::kEmpty;
+  options.routing = Routing::empty;
   plan = makePlan(options, kSeed, load, 0, 0);
   EXPECT_EQ(plan.logicalRowsAll, 0);
-  options.routing = Routing::kZipf;
+  options.routing = Routing::zipf;
   plan = makePlan(options, kSeed, load, 0, 0);
   EXPECT_EQ(plan.entries.size(), static_cast<std::size_t>(kTokens * options.topk));
 }

@@ -91,8 +91,8 @@ TEST(PerfReport, FitsInAHundredColumns) {
   Options options;
   options.chain = options.timed = 1000;
   options.graph = options.sendOnly = options.interleave = true;
-  options.cast = Cast::kFp8Ue8m0;
-  options.routing = Routing::kGroupLimited;
+  options.cast = Cast::fp8Ue8m0;
+  options.routing = Routing::groupLimited;
   CaseResult result = resultWithCeilings();
   result.tokens = 1 << 20;
   result.dispatch = result.combine = result.pair = result.step = {999999.9};

@@ -60,7 +60,7 @@ void expectDistinct(const std::vector<std::vector<std::int32_t>>& tokens) {
 
 TEST(PerfRouting, ZipfIsZipfWithoutReplacement) {
   constexpr int kExperts = 8;
-  const auto tokens = tokensOf(makeOptions(Routing::kZipf, kExperts, 2));
+  const auto tokens = tokensOf(makeOptions(Routing::zipf, kExperts, 2));
   expectDistinct(tokens);
   Shares first = sharesOf(tokens, kExperts, 0), second = sharesOf(tokens, kExperts, 1);
   std::vector<std::size_t> byPopularity(kExperts);
@@ -84,7 +84,7 @@ TEST(PerfRouting, ZipfIsZipfWithoutReplacement) {
 
 TEST(PerfRouting, UniformFavoursNoNeighbour) {
   constexpr int kExperts = 10;
-  const auto tokens = tokensOf(makeOptions(Routing::kUniform, kExperts, 4));
+  const auto tokens = tokensOf(makeOptions(Routing::uniform, kExperts, 4));
   expectDistinct(tokens);
   for (int entry = 0; entry < 4; ++entry) {
     expectNear(sharesOf(tokens, kExperts, entry), Shares(kExperts, 1.0 / kExperts));
@@ -100,7 +100,7 @@ TEST(PerfRouting, UniformFavoursNoNeighbour) {
 
 TEST(PerfRouting, GroupLimitedTakesTheBestExpertsOfFewGroups) {
   constexpr int kExperts = 32, kTopk = 6;
-  Options options = makeOptions(Routing::kGroupLimited, kExperts, kTopk);
+  Options options = makeOptions(Routing::groupLimited, kExperts, kTopk);
   options.groups = 8;
   options.groupsPerToken = 3;
   const auto tokens = tokensOf(options);
@@ -122,7 +122,7 @@ TEST(PerfRouting, GroupLimitedTakesTheBestExpertsOfFewGroups) {
 }
 
 TEST(PerfRouting, GroupLimitedLeavesEntriesUnusedWhereGroupsAreSmall) {
-  Options options = makeOptions(Routing::kGroupLimited, 11, 6);
+  Options options = makeOptions(Routing::groupLimited, 11, 6);
   options.groups = 4;
   options.groupsPerToken = 1;
   std::set<std::size_t> sizes;
@@ -141,7 +141,7 @@ TEST(PerfRouting, GroupLimitedLeavesEntriesUnusedWhereGroupsAreSmall) {
 }
 
 TEST(PerfRouting, OneRankHasAllTokens) {
-  for (const auto& token : tokensOf(makeOptions(Routing::kOneRank, 13, 6))) {
+  for (const auto& token : tokensOf(makeOptions(Routing::oneRank, 13, 6))) {
     for (int entry = 0; entry < 6; ++entry) {
       const std::int32_t expert = token[static_cast<std::size_t>(entry)];
       EXPECT_EQ(expert >= 0 && expert < 4, entry < 4) << "rank 0 has four of 13 experts";

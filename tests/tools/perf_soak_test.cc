@@ -93,14 +93,14 @@ TEST(PerfSoak, DrawsShapesThatTheLibraryTakes) {
 // Those that the command line asks for are drawn too: not every shape can have them.
 TEST(PerfSoak, DrawsWireFormatsAndScalesAnew) {
   Options limits = makeLimits(2000);
-  limits.wire = Wire::kNvfp4;
-  limits.cast = Cast::kNvfp4;
+  limits.wire = Wire::nvfp4;
+  limits.cast = Cast::nvfp4;
   limits.scales = moeScales128x4;
   for (const SoakShape& shape : drawSoak(limits, kRanks)) {
     const Options& options = shape.options;
     SCOPED_TRACE(shape.describe());
-    EXPECT_TRUE(options.wire == Wire::kRow || options.hidden % kScaleColumns == 0);
-    EXPECT_TRUE(options.scales == moeScalesRowMajor || options.cast != Cast::kNone);
+    EXPECT_TRUE(options.wire == Wire::row || options.hidden % kScaleColumns == 0);
+    EXPECT_TRUE(options.scales == moeScalesRowMajor || options.cast != Cast::none);
   }
 }
 
@@ -117,7 +117,7 @@ TEST(PerfSoak, DrawsCornersNowAndThen) {
   EXPECT_TRUE(drawn([](const SoakShape& s) { return s.options.interleave && s.options.sendOnly; }));
   EXPECT_TRUE(drawn([](const SoakShape& s) { return s.options.window == 0 && s.options.mode == moeModeHt; }));
   EXPECT_TRUE(drawn([](const SoakShape& s) {
-    return s.options.routing == Routing::kGroupLimited && s.options.groupsPerToken < s.options.groups;
+    return s.options.routing == Routing::groupLimited && s.options.groupsPerToken < s.options.groups;
   }));
   const auto contiguous = [](const SoakShape& s) { return s.options.scales == moeScalesTokenContiguous; };
   for (int layout = 0; layout <= moeLayoutRankMajor; ++layout) {
@@ -129,7 +129,7 @@ TEST(PerfSoak, DrawsCornersNowAndThen) {
   }
   EXPECT_FALSE(drawn([&](const SoakShape& s) { return blocked(s) && castScalesAreFloats(s.options.cast); }));
   EXPECT_FALSE(drawn([&](const SoakShape& s) {
-    return (contiguous(s) || blocked(s)) && (s.options.cast == Cast::kNone || s.options.staysInSlots());
+    return (contiguous(s) || blocked(s)) && (s.options.cast == Cast::none || s.options.staysInSlots());
   }));
 }
 

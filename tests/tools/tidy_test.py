@@ -41,6 +41,9 @@ class Tidy(unittest.TestCase):
             ("src/comm/communicator/comm.cc", "int f() { goto out; }"),
             ("src/comm/communicator/comm.cc", "static thread_local int x;"),
             ("src/comm/communicator/comm.cc", "using namespace std;"),
+            ("src/comm/communicator/comm.cc", "enum class Kind { none, Some };"),
+            ("src/comm/communicator/comm.cc", "enum class Kind : int {\n  kNone,\n  kSome\n};"),
+            ("src/comm/communicator/comm.cc", "void f() {\n  a.b = 1, c = 2;\n}"),
         ]:
             with self.subTest(text=text):
                 self.assert_refused(path, text, 1 + text.startswith("// Says."))
@@ -52,6 +55,8 @@ class Tidy(unittest.TestCase):
             ("src/comm/communicator/comm.cc", "int f() { comm->abort(); }"),
             ("src/comm/communicator/comm.h", "// Says.\nclass C {\n  void abort();\n};"),
             ("src/comm/communicator/comm.cc", "auto s = fmt::format(x); std::snprintf(a, 1, b);"),
+            ("src/comm/communicator/comm.cc", "enum Bits : int { kOne = 1, kTwo = 2 };\nenum class Kind { none = kOne };"),
+            ("src/comm/communicator/comm.cc", "void f() {\n  int a = 1, b = 2;\n  c = g(1, d = 2);\n}"),
             ("src/tools/moerun.cc", 'int main() { printf("x"); exit(1); }'),
             ("src/device/policy/cuda/warp.h", '// Says.\nasm volatile("nop");'),
             ("src/device/policy/host/warp.h", "// Says.\nauto x = std::memory_order_acquire;"),

@@ -112,7 +112,7 @@ TEST(MoeInfo, TellsBackendsAndLinks) {
 NicPort portNamed(const std::string& nic, const std::string& fault) {
   NicPort port;
   port.name.nic = nic;
-  port.layer = LinkLayer::kInfiniBand;
+  port.layer = LinkLayer::infiniBand;
   port.gbps = 400;
   port.fault = fault;
   return port;
@@ -123,12 +123,12 @@ TEST(MoeInfo, TellsRailsAndWhatIsMissing) {
   report.topology.gpus.gpus[0].busId = "0000:1b:00.0";
   report.topology.pci.gpus = {{"0000:1b:00.0", {}}};
   report.rdma.nics.rails = {portNamed("mlx5_0", ""), portNamed("mlx5_1", "its state is DOWN")};
-  report.rdma.nics.ofGpus = {{{0, Distance::kSwitch}}};
+  report.rdma.nics.ofGpus = {{{0, Distance::pcieSwitch}}};
   LeftOut storage;
   storage.name.nic = "mlx5_2";
   storage.reason = "it is nearest to no GPU";
   report.rdma.nics.leftOut = {storage};
-  report.prerequisites = {{"device nodes", Presence::kMissing, "there are none", "load it"}};
+  report.prerequisites = {{"device nodes", Presence::missing, "there are none", "load it"}};
   const std::string text = toText(report);
   for (const char* line : {", adapter mlx5_0\n", "  0000:1b:00.0: rail 0 (same switch)\n",
                            "  rail 1: mlx5_1: its state is DOWN\n", "  not used: mlx5_2: it is nearest to no GPU\n",

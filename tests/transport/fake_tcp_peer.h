@@ -27,15 +27,15 @@ class FakeTcpPeer {
   // Dials the rank with this card and key as `rank` of `nranks`. Waits until it is let in or turned away.
   FakeTcpPeer(const CardBytes& card, int rank, int nranks, const bootstrap::Key& key) {
     const TcpCard known = TcpCard::decode(card, 0);
-    constexpr auto kHello = bootstrap::maskOf(bootstrap::FrameType::Attach);
+    constexpr auto kHello = bootstrap::maskOf(bootstrap::FrameType::attach);
     bootstrap::Dialer dialer(known.addresses, key, kHello, 10s);
     bootstrap::PollSet set;
-    while (dialer.state() == bootstrap::Dialer::State::Trying) turn(set, dialer);
-    if (dialer.state() == bootstrap::Dialer::State::Failed) return;
+    while (dialer.state() == bootstrap::Dialer::State::trying) turn(set, dialer);
+    if (dialer.state() == bootstrap::Dialer::State::failed) return;
     const auto link = dialer.take();
     bootstrap::Writer payload;
     payload.u32(static_cast<std::uint32_t>(nranks));
-    link->send(bootstrap::FrameType::Attach, rank, payload.view());
+    link->send(bootstrap::FrameType::attach, rank, payload.view());
     while (!link->closed() && !link->frameReady()) {
       set.clear();
       const std::size_t index = set.add(link->fd(), link->wanted());

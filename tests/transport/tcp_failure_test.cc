@@ -105,7 +105,7 @@ TEST(TcpMeeting, ARankThatComesAgainReplacesItsFirstConnection) {
   FakeTcpPeer other(cards[2], 1, 3, tcpKeyOf(2));
   connecting.join();
   EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
-  again.send(TcpFrame{TcpKind::Word, 0, 64, 9});
+  again.send(TcpFrame{TcpKind::word, 0, 64, 9});
   member.await(64, 9);
   expectAllWell(member.failures());
 }
@@ -170,7 +170,7 @@ TEST(TcpFailure, APeerThatClosesIsNamed) {
 
 TEST(TcpFailure, APeerThatClosesInTheMiddleOfAPutIsNamed) {
   MemberAndFake pair;
-  pair.fake->send(TcpFrame{TcpKind::Bytes, 4000, 0, 0});
+  pair.fake->send(TcpFrame{TcpKind::bytes, 4000, 0, 0});
   pair.fake->send(std::vector<std::uint8_t>(1000).data(), 1000);
   pair.fake->close();
   expectSays(pair.member.awaitFailure(10s), moeRemoteError, "rank 1: rank 0 closed the connection");
@@ -224,14 +224,14 @@ TEST(TcpFailure, ATimeoutThatIsRaisedCounts) {
   pair.member.setTimeout(60000);
   std::this_thread::sleep_for(600ms);
   fillSockets(pair.member);
-  pair.fake->send(TcpFrame{TcpKind::Bytes, 4000, 0, 0});
+  pair.fake->send(TcpFrame{TcpKind::bytes, 4000, 0, 0});
   pair.fake->send(std::vector<std::uint8_t>(1000).data(), 1000);
   EXPECT_EQ(pair.member.awaitFailure(5s).sentence, "");
 }
 
 TEST(TcpFailure, APeerThatStopsInTheMiddleOfAPutIsNamed) {
   MemberAndFake pair(impatient(500));
-  pair.fake->send(TcpFrame{TcpKind::Bytes, 4000, 0, 0});
+  pair.fake->send(TcpFrame{TcpKind::bytes, 4000, 0, 0});
   pair.fake->send(std::vector<std::uint8_t>(1000).data(), 1000);
   const auto before = Clock::now();
   expectSays(pair.member.awaitFailure(10s), moeTimeout,
@@ -305,24 +305,24 @@ TEST(TcpFailure, FinishEndsAtTheDeadlineIfAPeerDoesNotAnswer) {
 TEST(TcpFailure, FramesThatDoNotFitTheWindowAreRefusedWithTheirNumbers) {
   constexpr std::uint64_t kWindow = 65536;
   const std::pair<TcpFrame, std::string> cases[] = {
-      {{TcpKind::Bytes, 4, kWindow, 0}, "it put 4 bytes at offset 65536 of a window of 65536"},
-      {{TcpKind::Bytes, 8, kWindow - 4, 0}, "it put 8 bytes at offset 65532"},
-      {{TcpKind::Bytes, 4, UINT64_MAX - 3, 0}, "it put 4 bytes at offset 18446744073709551612"},
-      {{TcpKind::Bytes, 0xfffffffc, 16, 0}, "it put 4294967292 bytes at offset 16"},
-      {{TcpKind::Bytes, 0, 16, 0}, "it put 0 bytes"},
-      {{TcpKind::Bytes, 6, 16, 0}, "it put 6 bytes"},
-      {{TcpKind::Bytes, 8, 18, 0}, "it put 8 bytes at offset 18"},
-      {{TcpKind::Word, 0, kWindow, 1}, "it put a word at offset 65536 of a window of 65536 bytes"},
-      {{TcpKind::Word, 0, kWindow - 4, 1}, "it put a word at offset 65532"},
-      {{TcpKind::Word, 0, UINT64_MAX - 7, 1}, "it put a word at offset 18446744073709551608"},
-      {{TcpKind::Word, 8, 16, 1}, "it put a word at offset 16"},
-      {{TcpKind::Drain, 8, 0, 0}, "it sent a frame of kind 0x54454f03 with 8 bytes"},
+      {{TcpKind::bytes, 4, kWindow, 0}, "it put 4 bytes at offset 65536 of a window of 65536"},
+      {{TcpKind::bytes, 8, kWindow - 4, 0}, "it put 8 bytes at offset 65532"},
+      {{TcpKind::bytes, 4, UINT64_MAX - 3, 0}, "it put 4 bytes at offset 18446744073709551612"},
+      {{TcpKind::bytes, 0xfffffffc, 16, 0}, "it put 4294967292 bytes at offset 16"},
+      {{TcpKind::bytes, 0, 16, 0}, "it put 0 bytes"},
+      {{TcpKind::bytes, 6, 16, 0}, "it put 6 bytes"},
+      {{TcpKind::bytes, 8, 18, 0}, "it put 8 bytes at offset 18"},
+      {{TcpKind::word, 0, kWindow, 1}, "it put a word at offset 65536 of a window of 65536 bytes"},
+      {{TcpKind::word, 0, kWindow - 4, 1}, "it put a word at offset 65532"},
+      {{TcpKind::word, 0, UINT64_MAX - 7, 1}, "it put a word at offset 18446744073709551608"},
+      {{TcpKind::word, 8, 16, 1}, "it put a word at offset 16"},
+      {{TcpKind::drain, 8, 0, 0}, "it sent a frame of kind 0x54454f03 with 8 bytes"},
       {{static_cast<TcpKind>(7), 0, 0, 0}, "it sent a frame of kind 0x7"}};
   for (const auto& [frame, text] : cases) {
     MemberOptions options;
     options.windowBytes = kWindow;
     MemberAndFake pair(options);
-    pair.fake->send(TcpFrame{TcpKind::Word, 0, kWindow - 8, 7});  // the last word that fits
+    pair.fake->send(TcpFrame{TcpKind::word, 0, kWindow - 8, 7});  // the last word that fits
     pair.fake->send(frame);
     const Outcome outcome = pair.member.awaitFailure(10s);
     expectSays(outcome, moeRemoteError, "rank 1: rank 0: " + text);
@@ -342,7 +342,7 @@ TEST(TcpFailure, WhateverAPeerSendsNothingBreaks) {
     std::vector<std::uint8_t> bytes;
     for (int frame = 0; frame < 40; ++frame) {
       TcpFrame next{static_cast<TcpKind>(0x54454f01 + draw(4)), 4 * draw(512), 4 * draw(16500), draw(1000)};
-      if (next.kind != TcpKind::Bytes) next.bytes = 0;
+      if (next.kind != TcpKind::bytes) next.bytes = 0;
       const auto* raw = reinterpret_cast<const std::uint8_t*>(&next);
       bytes.insert(bytes.end(), raw, raw + sizeof next);
       bytes.resize(bytes.size() + next.bytes + (draw(20) == 0 ? draw(9) : 0), 0x5a);

@@ -114,7 +114,7 @@ TEST(Tcp, PutsToPlacesBehindEachOtherTravelTogether) {
   const auto lastIsWord = [&] {
     TcpFrame last{};
     if (bytes >= sizeof last) std::memcpy(&last, got.data() + bytes - sizeof last, sizeof last);
-    return last.kind == TcpKind::Word;
+    return last.kind == TcpKind::word;
   };
   while (!lastIsWord() && bytes < got.size()) {
     pollfd ready{pair.fake->fd(), POLLIN, 0};

@@ -13,7 +13,7 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
   for (int sharers : {1, 2, 4, 9, 200}) {
     GpuMachine machine = kH200;
     machine.sharers = sharers;
-    for (const StepRow& row : kSteps) {
+    for (const StepRow& row : kSteps.rows) {
       const Step step = row.step;
       for (int items : {0, 1, 128, 4096, 1 << 20}) {
         const LaunchShape shape = planLaunch(machine, {step, items, items, 14336, 0}, true);
@@ -142,7 +142,7 @@ TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatWasMeasured) {
   constexpr std::int64_t kBytes = 1 << 28;
   EXPECT_EQ(largeBlocks(kH200, Step::htDispatch, kBytes), kLargeMultiprocessors);
   EXPECT_EQ(largeBlocks(kH200, Step::combine, kBytes), kLargeMultiprocessors);
-  for (const StepRow& row : kSteps) {
+  for (const StepRow& row : kSteps.rows) {
     const Step step = row.step;
     if (row.takesBlocks()) continue;
     const LaunchShape copies = planLaunch(withLink(kNvlink4), {step, 4096, 4096, 14336, 0, false, kBytes}, true);

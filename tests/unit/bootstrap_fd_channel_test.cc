@@ -231,7 +231,7 @@ TEST(FdChannel, KeepsNoDescriptorThatAStrangerSends) {
   const Key key = randomKey();
   const Fd file = fileWith(5);
   const Serving serving(key, file.get());
-  const auto hello = Handshake(Handshake::Side::Client, Key{}, Key{}).start();
+  const auto hello = Handshake(Handshake::Side::client, Key{}, Key{}).start();
   std::vector<Fd> strangers;  // they cannot answer the challenge that follows, and stay connected
   for (const std::size_t count : {1U, 2U, 9U}) {
     strangers.push_back(connectTo(localNameOf(key)));
@@ -246,14 +246,14 @@ TEST(FdChannel, KeepsTheFirstDescriptorOfThoseThatCome) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
   const Key key = randomKey();
-  Link server(Fd(ends[0]), Handshake::Side::Server, key, maskOf(FrameType::FdRequest));
-  Link client(Fd(ends[1]), Handshake::Side::Client, key, maskOf(FrameType::FdReply));
+  Link server(Fd(ends[0]), Handshake::Side::server, key, maskOf(FrameType::fdRequest));
+  Link client(Fd(ends[1]), Handshake::Side::client, key, maskOf(FrameType::fdReply));
   client.wantFd();
   for (int i = 0; i < 4; ++i) client.pump(POLLOUT | POLLIN), server.pump(POLLOUT | POLLIN);
   ASSERT_TRUE(server.open() && client.open());
   WatchedPipe second, third;
   const Fd file = fileWith(7);
-  const auto reply = encodeFrame(FrameType::FdReply, 0);
+  const auto reply = encodeFrame(FrameType::fdReply, 0);
   sendWith(server.fd(), reply, std::array{file.get(), second.writing.get()});
   sendWith(server.fd(), reply, std::array{third.writing.get()});
   client.pump(POLLIN), client.pump(POLLIN);

@@ -35,7 +35,7 @@ Bytes nearlyFrames(Random& random) {
     try {
       frame = encodeFrame(type, static_cast<std::uint32_t>(random() % 70000), payload);
     } catch (const Error&) {  // not a length for this type: sends a frame whose header claims it
-      frame = encodeFrame(FrameType::Gather, 1, payload);
+      frame = encodeFrame(FrameType::gather, 1, payload);
       frame[4] = static_cast<std::uint8_t>(type);
     }
     stream.insert(stream.end(), frame.begin(), frame.end());
@@ -105,9 +105,9 @@ void sendBytes(const Fd& fd, const Bytes& bytes) {
 
 // Answers a challenge like a member, but with a random key.
 Bytes conversation(Random& random, const Fd& fd) {
-  Handshake client(Handshake::Side::Client, randomKey(), randomKey());
+  Handshake client(Handshake::Side::client, randomKey(), randomKey());
   sendBytes(fd, client.start());
-  if (random() % 2 == 0) return encodeFrame(FrameType::Proof, 0, randomBytes(random, 8));
+  if (random() % 2 == 0) return encodeFrame(FrameType::proof, 0, randomBytes(random, 8));
   return client.start();
 }
 

@@ -10,7 +10,7 @@ using namespace bootstrap;
 constexpr FrameMask kAll = ~FrameMask{0};
 
 std::vector<std::uint8_t> patched(std::size_t at, std::uint8_t value) {
-  auto bytes = encodeFrame(FrameType::Gather, 3, std::vector<std::uint8_t>{1, 2, 3}, 9);
+  auto bytes = encodeFrame(FrameType::gather, 3, std::vector<std::uint8_t>{1, 2, 3}, 9);
   bytes[at] = value;
   return bytes;
 }
@@ -18,24 +18,24 @@ std::vector<std::uint8_t> patched(std::size_t at, std::uint8_t value) {
 TEST(Frame, ComesOutAsItWentIn) {
   const std::vector<std::uint8_t> payload = {5, 6, 7};
   FrameParser parser(kAll);
-  parser.feed(encodeFrame(FrameType::Gather, 65535, payload, 0xabcd));
-  parser.feed(encodeFrame(FrameType::Goodbye, 4));
+  parser.feed(encodeFrame(FrameType::gather, 65535, payload, 0xabcd));
+  parser.feed(encodeFrame(FrameType::goodbye, 4));
   const auto first = parser.next();
   ASSERT_TRUE(first);
-  EXPECT_EQ(first->type, FrameType::Gather);
+  EXPECT_EQ(first->type, FrameType::gather);
   EXPECT_EQ(first->rank, 65535U);
   EXPECT_EQ(first->sequence, 0xabcd);
   EXPECT_EQ(std::vector<std::uint8_t>(first->payload.begin(), first->payload.end()), payload);
   const auto second = parser.next();
   ASSERT_TRUE(second);
-  EXPECT_EQ(second->type, FrameType::Goodbye);
+  EXPECT_EQ(second->type, FrameType::goodbye);
   EXPECT_TRUE(second->payload.empty());
   EXPECT_FALSE(parser.next());
   EXPECT_FALSE(parser.broken());
 }
 
 TEST(Frame, ArrivesByteByByte) {
-  const auto bytes = encodeFrame(FrameType::Gather, 1, std::vector<std::uint8_t>(100, 42));
+  const auto bytes = encodeFrame(FrameType::gather, 1, std::vector<std::uint8_t>(100, 42));
   FrameParser parser(kAll);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     EXPECT_FALSE(parser.next()) << i;
@@ -63,20 +63,20 @@ TEST(Frame, WithAnythingWrongInItsHeaderBreaksTheStreamForGood) {
     EXPECT_FALSE(parser.next());
     EXPECT_TRUE(parser.broken());
     EXPECT_NE(parser.complaint().find(c.complaint), std::string::npos) << parser.complaint();
-    parser.feed(encodeFrame(FrameType::Goodbye, 0));
+    parser.feed(encodeFrame(FrameType::goodbye, 0));
     EXPECT_FALSE(parser.next());
   }
 }
 
 TEST(Frame, OfATypeThatIsNotAcceptedBreaksTheStream) {
-  FrameParser parser(maskOf(FrameType::Goodbye));
-  parser.feed(encodeFrame(FrameType::Gather, 0));
+  FrameParser parser(maskOf(FrameType::goodbye));
+  parser.feed(encodeFrame(FrameType::gather, 0));
   EXPECT_FALSE(parser.next());
   EXPECT_TRUE(parser.broken());
 }
 
 TEST(Frame, OfWrongLengthIsRefusedBeforeItsBodyComes) {
-  auto header = encodeFrame(FrameType::Failure, 0, std::vector<std::uint8_t>(4));
+  auto header = encodeFrame(FrameType::failure, 0, std::vector<std::uint8_t>(4));
   header.resize(kFrameHeaderBytes);
   for (const std::uint32_t length : {0U, 3U, 1029U, 0xffffffffU}) {
     for (unsigned i = 0; i < 4; ++i) header[8 + i] = static_cast<std::uint8_t>(length >> 8 * i);
@@ -89,9 +89,9 @@ TEST(Frame, OfWrongLengthIsRefusedBeforeItsBodyComes) {
 }
 
 TEST(Frame, TooLargeOrTooSmallIsNotMade) {
-  EXPECT_THROW(encodeFrame(FrameType::Gather, 0, std::vector<std::uint8_t>(kPayloadBytesMax + 1)), Error);
-  EXPECT_THROW(encodeFrame(FrameType::Hello, 0), Error);
-  EXPECT_EQ(encodeFrame(FrameType::Gather, 0, std::vector<std::uint8_t>(kPayloadBytesMax)).size(),
+  EXPECT_THROW(encodeFrame(FrameType::gather, 0, std::vector<std::uint8_t>(kPayloadBytesMax + 1)), Error);
+  EXPECT_THROW(encodeFrame(FrameType::hello, 0), Error);
+  EXPECT_EQ(encodeFrame(FrameType::gather, 0, std::vector<std::uint8_t>(kPayloadBytesMax)).size(),
             kPayloadBytesMax + kFrameHeaderBytes);
 }
 

@@ -212,16 +212,16 @@ void comeAndStop(const moeUniqueId_t& id, int rank, bootstrap::JoinRequest reque
   const Listener listener = listenTcp({Address::any(AF_INET, 0)}, 0);
   request.addresses = {contents.addresses.front()};
   request.addresses.front().port = listener.port;
-  Dialer dialer(contents.addresses, rendezvousKey(contents.secret), maskOf(FrameType::Table, FrameType::Refusal), 20s);
+  Dialer dialer(contents.addresses, rendezvousKey(contents.secret), maskOf(FrameType::table, FrameType::refusal), 20s);
   PollSet set;
-  while (dialer.state() == Dialer::State::Trying) {
+  while (dialer.state() == Dialer::State::trying) {
     set.clear();
     dialer.arm(set);
     set.wait(20);
     dialer.serve(set);
   }
   const auto link = dialer.take();
-  link->send(FrameType::Join, rank, request.encode());
+  link->send(FrameType::join, rank, request.encode());
   link->pump(POLLOUT);
   over.wait();
 }

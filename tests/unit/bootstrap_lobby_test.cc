@@ -30,7 +30,7 @@ class Door {
  private:
   Door(const Key& key, Listener listener)
       : port_(listener.port),
-        lobby_(std::move(listener.sockets), key, maskOf(FrameType::Attach), Lobby::Limits{}),
+        lobby_(std::move(listener.sockets), key, maskOf(FrameType::attach), Lobby::Limits{}),
         thread_([this] { run(); }) {}
   void run() {
     PollSet set;
@@ -93,17 +93,17 @@ bool comesIn(const Key& key, const Door& door, std::chrono::milliseconds patienc
   const Deadline deadline = Deadline::after(patience);
   std::unique_ptr<Link> link;
   while (door.letIn() == 0 && !deadline.expired()) {
-    Dialer dialer({door.address()}, key, maskOf(FrameType::State), patience);
+    Dialer dialer({door.address()}, key, maskOf(FrameType::state), patience);
     PollSet set;
-    while (dialer.state() == Dialer::State::Trying && !deadline.expired()) {
+    while (dialer.state() == Dialer::State::trying && !deadline.expired()) {
       set.clear();
       dialer.arm(set);
       set.wait(20);
       dialer.serve(set);
     }
-    if (dialer.state() != Dialer::State::Connected) continue;
+    if (dialer.state() != Dialer::State::connected) continue;
     link = dialer.take();
-    link->send(FrameType::Attach, 1, std::vector<std::uint8_t>(4));
+    link->send(FrameType::attach, 1, std::vector<std::uint8_t>(4));
     while (!link->closed() && door.letIn() == 0 && !deadline.expired()) {
       set.clear();
       const std::size_t index = set.add(link->fd(), link->wanted());
@@ -126,7 +126,7 @@ TEST(Lobby, NorDoThoseThatBeginTheHandshake) {
   allowManyDescriptors();
   const Key key = randomKey();
   const Door door(key);
-  const Strangers strangers(3000, door.address(), Handshake(Handshake::Side::Client, Key{}, Key{}).start());
+  const Strangers strangers(3000, door.address(), Handshake(Handshake::Side::client, Key{}, Key{}).start());
   EXPECT_TRUE(comesIn(key, door, 8s));
 }
 

@@ -65,13 +65,13 @@ TEST(Interfaces, LoopbackIsUsedWhenItIsNamed) {
 }
 
 TEST(Interfaces, AreRankedByNameAndFlags) {
-  EXPECT_EQ(kindOfInterface("eth0", IFF_UP), InterfaceKind::Physical);
-  EXPECT_EQ(kindOfInterface("ib0", IFF_UP), InterfaceKind::Physical);
-  EXPECT_EQ(kindOfInterface("docker0", IFF_UP), InterfaceKind::Virtual);
-  EXPECT_EQ(kindOfInterface("veth12ab", IFF_UP), InterfaceKind::Virtual);
-  EXPECT_EQ(kindOfInterface("br-0123", IFF_UP), InterfaceKind::Virtual);
-  EXPECT_EQ(kindOfInterface("br0", IFF_UP), InterfaceKind::Physical);
-  EXPECT_EQ(kindOfInterface("lo", IFF_UP | IFF_LOOPBACK), InterfaceKind::Loopback);
+  EXPECT_EQ(kindOfInterface("eth0", IFF_UP), InterfaceKind::physical);
+  EXPECT_EQ(kindOfInterface("ib0", IFF_UP), InterfaceKind::physical);
+  EXPECT_EQ(kindOfInterface("docker0", IFF_UP), InterfaceKind::software);
+  EXPECT_EQ(kindOfInterface("veth12ab", IFF_UP), InterfaceKind::software);
+  EXPECT_EQ(kindOfInterface("br-0123", IFF_UP), InterfaceKind::software);
+  EXPECT_EQ(kindOfInterface("br0", IFF_UP), InterfaceKind::physical);
+  EXPECT_EQ(kindOfInterface("lo", IFF_UP | IFF_LOOPBACK), InterfaceKind::loopback);
 }
 
 TEST(Address, MalformedBytesAreRefused) {

@@ -46,7 +46,7 @@ TEST(Config, HasTheDocumentedDefaults) {
     EXPECT_EQ(config.heapBytes, 0);
     EXPECT_EQ(config.llSets, 2);
     EXPECT_EQ(config.stagingAreas, 1);
-    EXPECT_EQ(config.bulk, static_cast<std::int32_t>(Bulk::kAuto));
+    EXPECT_EQ(config.bulk, static_cast<std::int32_t>(Bulk::automatic));
     EXPECT_EQ(config.interfaceName, "");
     EXPECT_EQ(config.logFile, "");
   }
@@ -80,7 +80,7 @@ TEST(Config, TakesEveryVariable) {
   EXPECT_EQ(config.interfaceName, "lo");
   EXPECT_EQ(config.logLevel, moeLogNone);
   EXPECT_EQ(config.logFile, "/tmp/%p");
-  EXPECT_EQ(config.bulk, static_cast<std::int32_t>(Bulk::kOff));
+  EXPECT_EQ(config.bulk, static_cast<std::int32_t>(Bulk::off));
 }
 
 TEST(Config, TakesTheVariablesOfRdma) {
@@ -101,9 +101,9 @@ TEST(Config, TakesTheVariablesOfRdma) {
   const topology::RdmaSettings rdma = resolve(nullptr, environment).rdma;
   EXPECT_EQ(rdma.nics, "mlx5_0,mlx5_1");
   EXPECT_EQ(rdma.nicsPerGpu, 2);
-  EXPECT_EQ(rdma.linkLayer, static_cast<std::int32_t>(topology::LinkLayer::kEthernet));
+  EXPECT_EQ(rdma.linkLayer, static_cast<std::int32_t>(topology::LinkLayer::ethernet));
   EXPECT_EQ(rdma.gidIndex, 3);
-  EXPECT_EQ(rdma.gidFamily, static_cast<std::int32_t>(topology::GidFamily::kIpv6));
+  EXPECT_EQ(rdma.gidFamily, static_cast<std::int32_t>(topology::GidFamily::ipv6));
   EXPECT_EQ(rdma.gidPrefix, "fd00::/8");
   EXPECT_EQ(rdma.mtu, 2048);
   EXPECT_EQ(rdma.trafficClass, 104);

@@ -22,14 +22,14 @@ const std::vector<GidEntry> kTable = {
     entry(4, "10.1.0.1", kV1), entry(5, "10.1.0.1", kV2), entry(6, "192.168.0.1", kV2)};
 
 int chosen(const RdmaSettings& settings, const std::vector<GidEntry>& table = kTable) {
-  return chooseGid(LinkLayer::kEthernet, table, settings).index;
+  return chooseGid(LinkLayer::ethernet, table, settings).index;
 }
 
 TEST(Gid, ReadsAndWritesBothFamilies) {
   EXPECT_EQ(textOf(parseGid("0000:0000:0000:0000:0000:ffff:0a01:0001").value()), "10.1.0.1");
   EXPECT_EQ(textOf(parseGid("fe80:0000:0000:0000:0e42:a1ff:fe00:0001").value()), "fe80::e42:a1ff:fe00:1");
-  EXPECT_EQ(kindOf(parseGid("169.254.3.4").value()), GidKind::kLinkLocal);
-  EXPECT_EQ(kindOf(parseGid("fd00::1").value()), GidKind::kIpv6);
+  EXPECT_EQ(kindOf(parseGid("169.254.3.4").value()), GidKind::linkLocal);
+  EXPECT_EQ(kindOf(parseGid("fd00::1").value()), GidKind::ipv6);
   EXPECT_FALSE(parseGid("mlx5_0"));
 }
 
@@ -56,28 +56,28 @@ TEST(GidChoice, PrefersIpv4ThenIpv6ThenLinkLocal) {
 
 TEST(GidChoice, TakesOnlyRoceV2OnAnInterfaceThatIsUp) {
   EXPECT_EQ(chosen({}, {kTable[1], entry(5, "10.1.0.1", kV2, false)}), 1);
-  const GidChoice none = chooseGid(LinkLayer::kEthernet, {kTable[4]}, {});
+  const GidChoice none = chooseGid(LinkLayer::ethernet, {kTable[4]}, {});
   EXPECT_EQ(none.index, -1);
   EXPECT_EQ(none.reason, "it has no RoCE v2 GID on an interface that is up");
 }
 
 TEST(GidChoice, TakesIndexZeroOfInfiniBand) {
   const std::vector<GidEntry> table = {entry(0, "fe80::8:f1", ""), entry(1, "fec0::8:f1", "")};
-  EXPECT_EQ(chooseGid(LinkLayer::kInfiniBand, table, {}).index, 0);
+  EXPECT_EQ(chooseGid(LinkLayer::infiniBand, table, {}).index, 0);
   RdmaSettings second;
   second.gidIndex = 1;
-  EXPECT_EQ(chooseGid(LinkLayer::kInfiniBand, table, second).index, 1);
+  EXPECT_EQ(chooseGid(LinkLayer::infiniBand, table, second).index, 1);
 }
 
 TEST(GidChoice, IsNarrowedByFamilyAndPrefix) {
   RdmaSettings settings;
-  settings.gidFamily = static_cast<std::int32_t>(GidFamily::kIpv6);
+  settings.gidFamily = static_cast<std::int32_t>(GidFamily::ipv6);
   EXPECT_EQ(chosen(settings), 3);
-  settings.gidFamily = static_cast<std::int32_t>(GidFamily::kAuto);
+  settings.gidFamily = static_cast<std::int32_t>(GidFamily::automatic);
   settings.gidPrefix = "192.168.0.0/16";
   EXPECT_EQ(chosen(settings), 6);
   settings.gidPrefix = "172.16.0.0/12";
-  EXPECT_EQ(chooseGid(LinkLayer::kEthernet, kTable, settings).reason,
+  EXPECT_EQ(chooseGid(LinkLayer::ethernet, kTable, settings).reason,
             "it has no RoCE v2 GID in 172.16.0.0/12 on an interface that is up");
   settings.gidPrefix = "172.16";
   EXPECT_THROW(chosen(settings), Error);
@@ -88,24 +88,24 @@ TEST(GidChoice, TakesTheIndexThatIsAskedForOrSaysWhyNot) {
   settings.gidIndex = 3;
   EXPECT_EQ(chosen(settings), 3);
   settings.gidIndex = 4;
-  EXPECT_EQ(chooseGid(LinkLayer::kEthernet, kTable, settings).reason, "its GID 4 is IB/RoCE v1, not RoCE v2");
+  EXPECT_EQ(chooseGid(LinkLayer::ethernet, kTable, settings).reason, "its GID 4 is IB/RoCE v1, not RoCE v2");
   settings.gidIndex = 9;
-  EXPECT_EQ(chooseGid(LinkLayer::kEthernet, kTable, settings).reason, "its GID 9 is empty");
+  EXPECT_EQ(chooseGid(LinkLayer::ethernet, kTable, settings).reason, "its GID 9 is empty");
 }
 
 TEST(GidChoice, SaysWhichEndsCannotMeet) {
   const auto apart = [](LinkLayer layer, const char* mine, const char* theirs) {
     return whyApart({layer, parseGid(mine).value()}, {layer, parseGid(theirs).value()});
   };
-  EXPECT_EQ(apart(LinkLayer::kEthernet, "10.1.0.1", "10.1.0.2"), "");
-  EXPECT_EQ(apart(LinkLayer::kEthernet, "10.1.0.1", "10.9.0.2"), "");  // there may be a route
-  EXPECT_EQ(apart(LinkLayer::kEthernet, "10.1.0.1", "fe80::2"),
+  EXPECT_EQ(apart(LinkLayer::ethernet, "10.1.0.1", "10.1.0.2"), "");
+  EXPECT_EQ(apart(LinkLayer::ethernet, "10.1.0.1", "10.9.0.2"), "");  // there may be a route
+  EXPECT_EQ(apart(LinkLayer::ethernet, "10.1.0.1", "fe80::2"),
             "10.1.0.1 is IPv4, fe80::2 is link-local; MOECOMM_RDMA_GID_FAMILY or MOECOMM_RDMA_GID_PREFIX chooses alike "
             "on all ranks");
-  EXPECT_EQ(apart(LinkLayer::kInfiniBand, "fe80::1", "fe80::2"), "");
-  EXPECT_EQ(apart(LinkLayer::kInfiniBand, "fe80::1", "fec0:0:0:7::2"),
+  EXPECT_EQ(apart(LinkLayer::infiniBand, "fe80::1", "fe80::2"), "");
+  EXPECT_EQ(apart(LinkLayer::infiniBand, "fe80::1", "fec0:0:0:7::2"),
             "fe80::1 and fec0:0:0:7::2 are in different InfiniBand subnets");
-  EXPECT_EQ(whyApart({LinkLayer::kInfiniBand, {}}, {LinkLayer::kEthernet, {}}),
+  EXPECT_EQ(whyApart({LinkLayer::infiniBand, {}}, {LinkLayer::ethernet, {}}),
             "one end is InfiniBand, the other Ethernet; MOECOMM_RDMA_LINK_LAYER chooses one for all ranks");
 }
 

@@ -40,7 +40,7 @@ TestMachine load(const std::string& name) {
   for (const auto& [nic, place] : tree.nics) {
     NicPort port;
     port.name.nic = nic;
-    port.layer = LinkLayer::kInfiniBand;
+    port.layer = LinkLayer::infiniBand;
     port.gbps = 400;
     port.place = place;
     machine.ports.push_back(std::move(port));
@@ -87,7 +87,7 @@ TEST(NicChoice, TakesTheAdapterOnTheSameSwitchAndLeavesStorageAlone) {
   EXPECT_EQ(takers(choice), "mlx5_0 mlx5_1 mlx5_3 mlx5_4 mlx5_5 mlx5_6 mlx5_8 mlx5_9");
   EXPECT_EQ(railNames(choice), "mlx5_0 mlx5_1 mlx5_3 mlx5_4 mlx5_5 mlx5_6 mlx5_8 mlx5_9");
   EXPECT_EQ(choice.ofGpus[7][0].rail, 7);
-  EXPECT_EQ(choice.ofGpus[7][0].distance, Distance::kSwitch);
+  EXPECT_EQ(choice.ofGpus[7][0].distance, Distance::pcieSwitch);
   ASSERT_EQ(choice.leftOut.size(), 2U);
   EXPECT_EQ(choice.leftOut[0].name.nic, "mlx5_2");
   EXPECT_EQ(choice.leftOut[0].reason, "it is nearest to no GPU");
@@ -102,14 +102,14 @@ TEST(NicChoice, SharesTheAdapterOfASwitch) {
 TEST(NicChoice, SpreadsGpusEvenlyOverFewAdapters) {
   const NicChoice choice = load("few_nics").choose();
   EXPECT_EQ(takers(choice), "mlx5_0 mlx5_1 mlx5_0 mlx5_1 mlx5_0 mlx5_1");
-  EXPECT_EQ(choice.ofGpus[0][0].distance, Distance::kNumaNode);
-  EXPECT_EQ(choice.ofGpus[3][0].distance, Distance::kMachine);
+  EXPECT_EQ(choice.ofGpus[0][0].distance, Distance::numaNode);
+  EXPECT_EQ(choice.ofGpus[3][0].distance, Distance::machine);
 }
 
 TEST(NicChoice, GivesEachGpuItsOwnWhereNothingIsNearer) {
   const NicChoice choice = load("cloud_vm").choose();
   EXPECT_EQ(takers(choice), "mlx5_0 mlx5_1 mlx5_2 mlx5_3");
-  EXPECT_EQ(choice.ofGpus[2][0].distance, Distance::kHostBridge);
+  EXPECT_EQ(choice.ofGpus[2][0].distance, Distance::hostBridge);
 }
 
 TEST(NicChoice, SaysThatThereIsNoAdapter) {
@@ -127,7 +127,7 @@ TEST(NicChoice, GoesToTheLeastUsedNeighbourWhenAPortIsDown) {
   // Every other adapter of the socket serves one GPU, so the first of them gets a second one. The rails keep their
   // numbers.
   EXPECT_EQ(takers(choice), "mlx5_0 mlx5_0 mlx5_3 mlx5_4 mlx5_5 mlx5_6 mlx5_8 mlx5_9");
-  EXPECT_EQ(choice.ofGpus[1][0].distance, Distance::kNumaNode);
+  EXPECT_EQ(choice.ofGpus[1][0].distance, Distance::numaNode);
   EXPECT_EQ(choice.ofGpus[7][0].rail, 7);
 }
 
@@ -139,13 +139,13 @@ TEST(NicChoice, ExplainsWhyNoPortCanBeUsed) {
 
 TEST(NicChoice, KeepsToOneLinkLayer) {
   TestMachine machine = load("cloud_vm");
-  machine.port("mlx5_1").layer = LinkLayer::kEthernet;
+  machine.port("mlx5_1").layer = LinkLayer::ethernet;
   const NicChoice majority = machine.choose();
   EXPECT_EQ(takers(majority), "mlx5_0 mlx5_2 mlx5_3 mlx5_0");
   ASSERT_EQ(majority.leftOut.size(), 1U);
   EXPECT_EQ(majority.leftOut[0].reason, "its link layer is not InfiniBand");
   RdmaSettings ethernet;
-  ethernet.linkLayer = static_cast<std::int32_t>(LinkLayer::kEthernet);
+  ethernet.linkLayer = static_cast<std::int32_t>(LinkLayer::ethernet);
   EXPECT_EQ(takers(machine.choose(ethernet)), "mlx5_1 mlx5_1 mlx5_1 mlx5_1");
 }
 
@@ -218,7 +218,7 @@ TEST(NicChoice, RefusesWhatIsNotThere) {
   EXPECT_EQ(refusal(machine, "7=mlx5_0"), "MOECOMM_NICS names adapters for GPU 7; the machine has 4 GPUs");
   machine.port("mlx5_1").fault = "its state is DOWN";
   EXPECT_EQ(refusal(machine, "mlx5_0,mlx5_1"), "MOECOMM_NICS names mlx5_1, but its state is DOWN");
-  machine.port("mlx5_2").layer = LinkLayer::kEthernet;
+  machine.port("mlx5_2").layer = LinkLayer::ethernet;
   EXPECT_EQ(refusal(machine, "mlx5_0,mlx5_2"), "MOECOMM_NICS names adapters of both link layers");
 }
 
@@ -257,10 +257,10 @@ TEST(PciTree, MeasuresDistances) {
   for (std::size_t i = 0; i + 1 < places.size(); ++i) {
     EXPECT_LT(wayBetween(gpu, places[i]), wayBetween(gpu, places[i + 1])) << i;
   }
-  EXPECT_EQ(distanceBetween(gpu, cousin), Distance::kSwitch);
-  EXPECT_EQ(distanceBetween(gpu, package), Distance::kPackage);
-  EXPECT_EQ(distanceBetween(gpu, nowhere), Distance::kMachine);
-  EXPECT_EQ(distanceBetween(nowhere, nowhere), Distance::kMachine);
+  EXPECT_EQ(distanceBetween(gpu, cousin), Distance::pcieSwitch);
+  EXPECT_EQ(distanceBetween(gpu, package), Distance::package);
+  EXPECT_EQ(distanceBetween(gpu, nowhere), Distance::machine);
+  EXPECT_EQ(distanceBetween(nowhere, nowhere), Distance::machine);
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ class Doctor : public FakeRoot {
   std::string about(const std::string& name, const std::string& library = "libc.so.6",
                     const std::string& mlx5 = "libc.so.6") {
     for (const Prerequisite& one : all(library, mlx5)) {
-      EXPECT_TRUE(one.presence != Presence::kMissing || !one.advice.empty()) << one.name;
-      EXPECT_TRUE(one.presence != Presence::kPresent || one.advice.empty()) << one.name;
+      EXPECT_TRUE(one.presence != Presence::missing || !one.advice.empty()) << one.name;
+      EXPECT_TRUE(one.presence != Presence::present || one.advice.empty()) << one.name;
       if (one.name == name) return std::string(nameOf(one.presence)) + ": " + one.found;
     }
     return "not checked";

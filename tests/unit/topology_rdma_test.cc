@@ -70,7 +70,7 @@ TEST_F(RdmaMachine, IsDescribedInOneLine) {
   EXPECT_EQ(describe(infiniband.plans[0]),
             "rail 0: mlx5_1, InfiniBand 400 Gb/sec (4X NDR), GID 0 (fe80::8:f104:399:1), MTU 4096, service level 0, "
             "4 queue pairs per peer, lost after 8.6 s (timeout 18, 7 retries)");
-  settings.linkLayer = static_cast<std::int32_t>(LinkLayer::kEthernet);
+  settings.linkLayer = static_cast<std::int32_t>(LinkLayer::ethernet);
   settings.trafficClass = 104;
   settings.mtu = 1024;
   settings.queuePairs = 8;
@@ -98,7 +98,7 @@ TEST_F(RdmaMachine, LeavesPortsOutThatAreDownOrHaveNoAddress) {
   EXPECT_EQ(rdma.nics.reason,
             "no RDMA port can be used: mlx5_1: its state is DOWN; mlx5_0: its link layer is not InfiniBand");
   RdmaSettings settings;
-  settings.linkLayer = static_cast<std::int32_t>(LinkLayer::kEthernet);
+  settings.linkLayer = static_cast<std::int32_t>(LinkLayer::ethernet);
   EXPECT_EQ(plan(settings).nics.rails.at(0).fault, "it has no RoCE v2 GID on an interface that is up");
 }
 

@@ -203,7 +203,7 @@ TEST(VerbsCard, ComesBackAsItWas) {
   EXPECT_EQ(card.railOf(2).mtu, 4096);  // connections take the adapters in turn
   const CardRail& rail = card.railOf(3);
   EXPECT_EQ(rail.address.gid, someCard().rails[1].address.gid);
-  EXPECT_EQ(rail.address.layer, topology::LinkLayer::kEthernet);
+  EXPECT_EQ(rail.address.layer, topology::LinkLayer::ethernet);
   EXPECT_EQ(rail.lid, 17);
   EXPECT_EQ(rail.mtu, 1024);
   EXPECT_EQ(rail.dataKey, 0xabcdU);
@@ -269,7 +269,7 @@ TEST(VerbsConnection, LeadsToThePeerOverEthernet) {
 
 TEST(VerbsConnection, NeedsNoGlobalRouteWithinAnInfiniBandSubnet) {
   CardRail card = someCard().railOf(1);
-  card.address.layer = topology::LinkLayer::kInfiniBand;
+  card.address.layer = topology::LinkLayer::infiniBand;
   CardRail far = card;
   far.address.gid[0] = 0xfe;
   EXPECT_EQ(receiveAttributes(somePlan(), card, card, {}, false).values.ah_attr.is_global, 0);

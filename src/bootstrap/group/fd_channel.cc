@@ -67,7 +67,7 @@ Error cannotTake(int socket) {
 }  // namespace
 
 FdServer::FdServer(const Key& key, int fd)
-    : lobby_(listenLocal(key), key, maskOf(FrameType::FdRequest), kLimits,
+    : lobby_(listenLocal(key), key, maskOf(FrameType::fdRequest), kLimits,
              [](int socket) { return userOf(socket) == ::geteuid(); }),
       fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
   if (!fd_) throw systemError("cannot duplicate the descriptor to pass");
@@ -76,7 +76,7 @@ FdServer::FdServer(const Key& key, int fd)
 void FdServer::serve(const PollSet& set) {
   lobby_.serve(set);
   if (const auto why = lobby_.shortage(kShortageMax)) throw Error(*why);
-  const auto reply = std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::FdReply, 0));
+  const auto reply = std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::fdReply, 0));
   for (auto& guest : lobby_.takeGuests())
     guest->sendFd(reply, fd_.get());  // also closes; the guest asks again if the reply did not fit
 }
@@ -95,7 +95,7 @@ void FdFetch::arm(PollSet& set) {
                              user ? std::to_string(*user) : "unknown", ::geteuid());
       return;
     }
-    link_ = std::make_unique<Link>(std::move(socket), Handshake::Side::Client, key_, maskOf(FrameType::FdReply));
+    link_ = std::make_unique<Link>(std::move(socket), Handshake::Side::client, key_, maskOf(FrameType::fdReply));
     link_->wantFd();
     asked_ = false;
   }
@@ -106,7 +106,7 @@ void FdFetch::serve(const PollSet& set) {
   if (!link_ || done()) return;
   link_->pump(set.at(index_));
   if (link_->open() && !asked_) {
-    link_->send(FrameType::FdRequest, 0);
+    link_->send(FrameType::fdRequest, 0);
     link_->pump(POLLOUT);
     asked_ = true;
   }

@@ -72,7 +72,7 @@ class Meeting : public Source {
 
  private:
   void handle(const Frame& frame) {
-    if (frame.type == FrameType::Table) {
+    if (frame.type == FrameType::table) {
       table_.assign(frame.payload.begin(), frame.payload.end());
       return;
     }
@@ -89,7 +89,7 @@ class Meeting : public Source {
 
 // What this process lacks is no reason to wait for others.
 void refuseShortage(const Dialer& dialer, const std::string& whom) {
-  if (dialer.shortage() == 0 || dialer.state() != Dialer::State::Failed) return;
+  if (dialer.shortage() == 0 || dialer.state() != Dialer::State::failed) return;
   throw Error(moeSystemError, fmt::format("cannot connect to {}: {}", whom, errorText(dialer.shortage())));
 }
 
@@ -98,10 +98,10 @@ std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& optio
   const std::string where = describe(id.addresses) + serverOf(options);
   std::string problem = "no answer";
   for (milliseconds between(10);; between = std::min(between * 2, milliseconds(250))) {
-    Dialer dialer(id.addresses, rendezvousKey(id.secret), maskOf(FrameType::Table, FrameType::Refusal),
+    Dialer dialer(id.addresses, rendezvousKey(id.secret), maskOf(FrameType::table, FrameType::refusal),
                   perAddress(options));
-    while (dialer.state() == Dialer::State::Trying && !deadline.expired()) pollOnce(dialer, deadline);
-    if (dialer.state() == Dialer::State::Connected) return dialer.take();
+    while (dialer.state() == Dialer::State::trying && !deadline.expired()) pollOnce(dialer, deadline);
+    if (dialer.state() == Dialer::State::connected) return dialer.take();
     refuseShortage(dialer, "the rendezvous at " + where);
     if (dialer.wrongKey()) {
       throw Error(moeInvalidUsage,
@@ -155,11 +155,11 @@ void connectToParent(Node& node, const Options& options, Deadline deadline) {
     node.addSource(dialer);
     const auto remove = [&](Dialer* d) { node.removeSource(*d); };
     const std::unique_ptr<Dialer, decltype(remove)> registered(&dialer, remove);
-    while (dialer.state() == Dialer::State::Trying && !deadline.expired()) node.round(deadline.leftMs());
-    if (dialer.state() == Dialer::State::Connected) node.attachTo(parent, dialer.take());
+    while (dialer.state() == Dialer::State::trying && !deadline.expired()) node.round(deadline.leftMs());
+    if (dialer.state() == Dialer::State::connected) node.attachTo(parent, dialer.take());
     refuseShortage(dialer, fmt::format("rank {}", parent));
-    while (node.parentState() == Node::ParentState::Asked && !deadline.expired()) node.round(deadline.leftMs());
-    if (node.parentState() == Node::ParentState::Attached) return;
+    while (node.parentState() == Node::ParentState::asked && !deadline.expired()) node.round(deadline.leftMs());
+    if (node.parentState() == Node::ParentState::attached) return;
     node.throwIfBroken(kWhat);
     problem = dialer.problem();
     node.round(std::min(50, deadline.leftMs()));
@@ -184,7 +184,7 @@ void takePlace(Node& node, Meeting& meeting, const Options& options, Deadline de
   if (options.rank > 0) connectToParent(node, options, deadline);
   node.allGather({}, kWhat, deadline);
   node.removeSource(meeting);
-  meeting.send(FrameType::Joined, options.rank);
+  meeting.send(FrameType::joined, options.rank);
 }
 
 std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& options) {
@@ -198,7 +198,7 @@ std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& option
   request.nranks = static_cast<std::uint32_t>(options.nranks);
   request.timeoutMs = static_cast<std::uint32_t>(std::max<std::int64_t>(0, options.timeout.count()));
   request.leftMs = static_cast<std::uint32_t>(deadline.leftMs());
-  meeting.send(FrameType::Join, options.rank, request.encode());
+  meeting.send(FrameType::join, options.rank, request.encode());
   // The server knows which ranks are missing. Its answer may come late on a busy machine.
   const milliseconds grace = std::min<milliseconds>(std::chrono::seconds(1), options.timeout / 4);
   const Deadline answer = Deadline::after(milliseconds(deadline.leftMs()) + grace);
@@ -220,7 +220,7 @@ std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& option
       node->removeSource(meeting);
       node->announce({options.rank, error.result(), error.what()});
     }
-    meeting.send(FrameType::Refusal, options.rank, encodeReason(error.result(), error.what()));
+    meeting.send(FrameType::refusal, options.rank, encodeReason(error.result(), error.what()));
     if (node) node->sayGoodbye(Deadline::after(kFarewell));
     throw Error(error);
   }

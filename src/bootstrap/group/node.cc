@@ -12,7 +12,7 @@ namespace moe::bootstrap {
 namespace {
 
 SharedBytes failureFrame(const Failure& failure) {
-  return share(FrameType::Failure, failure.rank, encodeReason(failure.result, failure.sentence));
+  return share(FrameType::failure, failure.rank, encodeReason(failure.result, failure.sentence));
 }
 
 }  // namespace
@@ -94,8 +94,8 @@ Node::Peer* Node::parent() {
 
 Node::ParentState Node::parentState() const {
   const Peer* peer = const_cast<Node*>(this)->parent();
-  if (peer == nullptr) return ParentState::None;
-  return peer->greeted ? ParentState::Attached : ParentState::Asked;
+  if (peer == nullptr) return ParentState::none;
+  return peer->greeted ? ParentState::attached : ParentState::asked;
 }
 
 void Node::attachTo(int parent, std::unique_ptr<Link> link) {
@@ -103,7 +103,7 @@ void Node::attachTo(int parent, std::unique_ptr<Link> link) {
   auto peer = std::make_unique<Peer>(Peer{parent, std::move(link)});
   Writer payload;
   payload.u32(static_cast<std::uint32_t>(group_.nranks));
-  peer->link->send(FrameType::Attach, group_.rank, payload.view());
+  peer->link->send(FrameType::attach, group_.rank, payload.view());
   greet(*peer);
   peers_.push_back(std::move(peer));
   flush();
@@ -112,7 +112,7 @@ void Node::attachTo(int parent, std::unique_ptr<Link> link) {
 // Admits a rank above this one, which wants to be a child.
 void Node::welcome(std::unique_ptr<Link> guest) {
   const auto frame = guest->next();
-  if (!frame || frame->type != FrameType::Attach) return;
+  if (!frame || frame->type != FrameType::attach) return;
   const int rank = static_cast<int>(frame->rank);
   const bool sameGroup = Reader(frame->payload).u32() == static_cast<std::uint32_t>(group_.nranks);
   const bool known = std::any_of(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
@@ -133,7 +133,7 @@ void Node::greet(Peer& peer) {
     if (left_[rank].load()) set(0, rank);
     if (leaving_[rank].load()) set(bytes, rank);
   }
-  peer.link->send(FrameType::State, group_.rank, bits);
+  peer.link->send(FrameType::state, group_.rank, bits);
   for (const Failure& failure : failures_) peer.link->send(failureFrame(failure));
   tellLateWaits(peer);
 }
@@ -189,7 +189,7 @@ void Node::violate(Peer& peer, const char* what) {
 // ---- News ----
 
 void Node::sendUp(SharedBytes bytes) {
-  if (parentState() == ParentState::Attached) return parent()->link->send(std::move(bytes));
+  if (parentState() == ParentState::attached) return parent()->link->send(std::move(bytes));
   heldForParent_.push_back(std::move(bytes));
 }
 
@@ -214,45 +214,45 @@ void Node::learnGoodbye(int rank, Peer* from) {
   if (!left(rank)) {
     left_[static_cast<std::size_t>(rank)].store(true);
     if (!firstLeft_) firstLeft_ = rank;
-    flood(share(FrameType::Goodbye, rank), from);
+    flood(share(FrameType::goodbye, rank), from);
   }
   if (from->rank != rank || from->leaving) return;
   from->leaving = true;
-  from->link->send(FrameType::GoodbyeAck, group_.rank);
+  from->link->send(FrameType::goodbyeAck, group_.rank);
 }
 
 void Node::learnLeaving(int rank, const Peer* from) {
   const auto index = static_cast<std::size_t>(rank);
   if (leaving_[index].exchange(true)) return;
-  flood(share(FrameType::Leaving, rank), from);
+  flood(share(FrameType::leaving, rank), from);
 }
 
 void Node::handle(Peer& peer, const Frame& frame) {
   if (frame.rank >= static_cast<std::uint32_t>(group_.nranks))
     return violate(peer, "a frame about a rank that is none");
   switch (frame.type) {
-    case FrameType::State:
+    case FrameType::state:
       return handleState(peer, frame);
-    case FrameType::Gather:
+    case FrameType::gather:
       return handleGather(peer, frame);
-    case FrameType::Result:
+    case FrameType::result:
       return handleResult(peer, frame);
-    case FrameType::Waiting:
+    case FrameType::waiting:
       return handleWaiting(frame);
-    case FrameType::Goodbye:
+    case FrameType::goodbye:
       return learnGoodbye(static_cast<int>(frame.rank), &peer);
-    case FrameType::GoodbyeAck:
+    case FrameType::goodbyeAck:
       peer.acked = true;
       return;
-    case FrameType::Leaving:
+    case FrameType::leaving:
       return learnLeaving(static_cast<int>(frame.rank), &peer);
-    case FrameType::Failure:
+    case FrameType::failure:
       return learnFailure(decodeReason(static_cast<int>(frame.rank), frame.payload), &peer);
-    case FrameType::Late:
+    case FrameType::late:
       return learnLate(decodeLateWait(static_cast<int>(frame.rank), frame.payload), &peer);
-    case FrameType::Ask:
-      return peer.link->send(FrameType::Alive, group_.rank);
-    case FrameType::Alive:
+    case FrameType::ask:
+      return peer.link->send(FrameType::alive, group_.rank);
+    case FrameType::alive:
       peer.lives = true;
       return;
     default:
@@ -276,7 +276,7 @@ void Node::handleState(Peer& peer, const Frame& frame) {
 void Node::sayGoodbye(Deadline deadline) {
   readMail();
   left_[static_cast<std::size_t>(group_.rank)].store(true);
-  flood(share(FrameType::Goodbye, group_.rank), nullptr);
+  flood(share(FrameType::goodbye, group_.rank), nullptr);
   flush();
   const auto unheard = [](const auto& peer) { return !peer->acked; };
   while (!deadline.expired() && std::any_of(peers_.begin(), peers_.end(), unheard)) round(deadline.leftMs());

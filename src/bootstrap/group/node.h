@@ -64,11 +64,11 @@ class Node {
 
   // Takes a new connection to a rank below this one. That rank becomes the parent when it has answered.
   void attachTo(int parent, std::unique_ptr<Link> link);
-  enum class ParentState { None, Asked, Attached };
+  enum class ParentState { none, asked, attached };
   ParentState parentState() const;
   static constexpr FrameMask kPeerFrames = maskOf(
-      FrameType::Attach, FrameType::State, FrameType::Gather, FrameType::Result, FrameType::Waiting, FrameType::Failure,
-      FrameType::Goodbye, FrameType::GoodbyeAck, FrameType::Leaving, FrameType::Late, FrameType::Ask, FrameType::Alive);
+      FrameType::attach, FrameType::state, FrameType::gather, FrameType::result, FrameType::waiting, FrameType::failure,
+      FrameType::goodbye, FrameType::goodbyeAck, FrameType::leaving, FrameType::late, FrameType::ask, FrameType::alive);
 
   // See Bootstrap. `what` names the operation in sentences.
   std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine, const char* what,

@@ -30,7 +30,7 @@ std::vector<std::vector<std::uint8_t>> Node::allGather(std::span<const std::uint
     gather_.add(sequence, group_.rank, mine);
     if (gather_.complete()) sendResults();
   } else {
-    sendUp(share(FrameType::Gather, group_.rank, mine, sequence));
+    sendUp(share(FrameType::gather, group_.rank, mine, sequence));
   }
   Deadline notice = Deadline::after(kWaitingInterval);
   while (!gather_.complete()) {
@@ -60,7 +60,7 @@ void Node::sendResults() {
   std::vector<std::uint8_t> all;
   const auto& blobs = gather_.blobs();
   for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
-    const auto bytes = encodeFrame(FrameType::Result, static_cast<std::uint32_t>(rank), blobs[rank], gather_.current());
+    const auto bytes = encodeFrame(FrameType::result, static_cast<std::uint32_t>(rank), blobs[rank], gather_.current());
     all.insert(all.end(), bytes.begin(), bytes.end());
   }
   sendDown(std::make_shared<const std::vector<std::uint8_t>>(std::move(all)));
@@ -70,7 +70,7 @@ void Node::handleGather(Peer& peer, const Frame& frame) {
   if (collectivesOver_) return;
   if (peer.rank < group_.rank || !gather_.plausible(frame.sequence)) return violate(peer, "a blob out of place");
   if (!isRoot()) {
-    return sendUp(share(FrameType::Gather, static_cast<int>(frame.rank), frame.payload, frame.sequence));
+    return sendUp(share(FrameType::gather, static_cast<int>(frame.rank), frame.payload, frame.sequence));
   }
   if (!gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
     return violate(peer, "a blob twice");
@@ -83,7 +83,7 @@ void Node::handleResult(Peer& peer, const Frame& frame) {
   if (!expected || !gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
     return violate(peer, "a result out of place");
   }
-  sendDown(share(FrameType::Result, static_cast<int>(frame.rank), frame.payload, frame.sequence));
+  sendDown(share(FrameType::result, static_cast<int>(frame.rank), frame.payload, frame.sequence));
 }
 
 // ---- Missing ranks ----
@@ -127,7 +127,7 @@ void Node::sendWaiting() {
   for (std::size_t i = 0; i < std::min(ranks.size(), kWaitingRanksMax); ++i) {
     payload.u32(static_cast<std::uint32_t>(ranks[i]));
   }
-  sendDown(share(FrameType::Waiting, 0, payload.view(), gather_.current()));
+  sendDown(share(FrameType::waiting, 0, payload.view(), gather_.current()));
 }
 
 void Node::handleWaiting(const Frame& frame) {
@@ -137,7 +137,7 @@ void Node::handleWaiting(const Frame& frame) {
   std::vector<int> ranks;
   while (in.left() >= 4) ranks.push_back(static_cast<int>(in.u32()));
   gather_.noteWaiting(std::move(ranks), total);
-  sendDown(share(FrameType::Waiting, 0, frame.payload, frame.sequence));
+  sendDown(share(FrameType::waiting, 0, frame.payload, frame.sequence));
 }
 
 void Node::giveUp(const char* what) {

@@ -22,19 +22,19 @@ void Node::askWhoIsLate(const LateWait& wait) {
 
 void Node::learnLate(const LateWait& wait, const Peer* from) {
   if (firstFailure_ || !lateWaits_.add(wait)) return;
-  flood(share(FrameType::Late, wait.failure.rank, encodeLateWait(wait)), from);
+  flood(share(FrameType::late, wait.failure.rank, encodeLateWait(wait)), from);
   for (const auto& peer : peers_) ask(*peer);
 }
 
 void Node::tellLateWaits(Peer& peer) {
   if (firstFailure_ || lateWaits_.byRank().empty()) return;
-  for (const auto& [rank, wait] : lateWaits_.byRank()) peer.link->send(FrameType::Late, rank, encodeLateWait(wait));
+  for (const auto& [rank, wait] : lateWaits_.byRank()) peer.link->send(FrameType::late, rank, encodeLateWait(wait));
   ask(peer);
 }
 
 void Node::ask(Peer& peer) {
   if (peer.answerEnd) return;
-  peer.link->send(FrameType::Ask, group_.rank);
+  peer.link->send(FrameType::ask, group_.rank);
   peer.answerEnd = Deadline::after(kSilence);
 }
 

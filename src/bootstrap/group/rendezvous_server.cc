@@ -55,7 +55,7 @@ std::optional<JoinRequest> JoinRequest::decode(std::span<const std::uint8_t> pay
 
 RendezvousServer::RendezvousServer(std::vector<Fd> listeners, const Key& secret, milliseconds timeout, int rank)
     : lobby_(std::move(listeners), rendezvousKey(secret),
-             maskOf(FrameType::Join, FrameType::Joined, FrameType::Refusal), kLimits),
+             maskOf(FrameType::join, FrameType::joined, FrameType::refusal), kLimits),
       rank_(rank),
       shortageMax_(shortagePatience(timeout)),
       lifetime_(Deadline::after(timeout)) {}
@@ -147,7 +147,7 @@ std::string RendezvousServer::objection(int rank, const JoinRequest& request, co
 
 void RendezvousServer::admit(std::unique_ptr<Link> guest) {
   const auto frame = guest->next();
-  if (!frame || frame->type != FrameType::Join) return;
+  if (!frame || frame->type != FrameType::join) return;
   auto request = JoinRequest::decode(frame->payload);
   if (!request) return;
   const int rank = static_cast<int>(frame->rank);
@@ -157,7 +157,7 @@ void RendezvousServer::admit(std::unique_ptr<Link> guest) {
   members_.push_back({rank, std::move(*request), std::move(guest), from, patience});
   if (!why.empty() && tableSent_) {
     // The group has met; only the newcomer is wrong.
-    members_.back().link->send(FrameType::Refusal, 0, encodeReason(moeInvalidUsage, why));
+    members_.back().link->send(FrameType::refusal, 0, encodeReason(moeInvalidUsage, why));
     members_.back().refused = true;
   } else if (!why.empty() && refusal_.empty()) {
     refuseAll(moeInvalidUsage, why);
@@ -176,7 +176,7 @@ void RendezvousServer::sendTable() {
   payload.bytes(randomKey());  // distinguishes this meeting from any other one with the same secret
   for (const Member* member : byRank) writeAddresses(payload, member->request.addresses);
   const auto bytes =
-      std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::Table, 0, payload.view()));
+      std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::table, 0, payload.view()));
   for (Member& member : members_) {
     member.link->send(bytes);
     member.link->pump(POLLOUT);
@@ -200,15 +200,15 @@ void RendezvousServer::giveUp(moeResult_t result, const std::string& sentence) {
 
 void RendezvousServer::refuse(Member& member) {
   if (member.done) return;
-  member.link->send(FrameType::Refusal, 0, refusal_);
+  member.link->send(FrameType::refusal, 0, refusal_);
   member.link->pump(POLLOUT);
 }
 
 // Reads what a member sends after its Join: that it is done, or nothing until it closes.
 void RendezvousServer::listen(Member& member) {
   while (const auto frame = member.link->next()) {
-    if (frame->type == FrameType::Joined) member.done = true;
-    if (frame->type == FrameType::Refusal && refusal_.empty()) {
+    if (frame->type == FrameType::joined) member.done = true;
+    if (frame->type == FrameType::refusal && refusal_.empty()) {
       const Failure reason = decodeReason(member.rank, frame->payload);  // why it gives up; rarely its own fault
       refuseAll(reason.result, reason.sentence);
     }

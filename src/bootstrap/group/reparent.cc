@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kPauseMax{5000};
 }  // namespace
 
 bool Reparent::needed() const {
-  if (node_.parentState() == Node::ParentState::Attached) return false;
+  if (node_.parentState() == Node::ParentState::attached) return false;
   for (int rank = 0; rank < node_.group().rank; ++rank) {
     if (!gone(rank)) return true;
   }
@@ -21,11 +21,11 @@ bool Reparent::needed() const {
 }
 
 bool Reparent::resting() const {
-  return dialer_ == nullptr && node_.parentState() == Node::ParentState::None && !next_.expired();
+  return dialer_ == nullptr && node_.parentState() == Node::ParentState::none && !next_.expired();
 }
 
 int Reparent::waitMsMax() const {
-  if (dialer_ != nullptr || node_.parentState() != Node::ParentState::None || !needed()) return 1 << 30;
+  if (dialer_ != nullptr || node_.parentState() != Node::ParentState::none || !needed()) return 1 << 30;
   return next_.leftMs();
 }
 
@@ -58,17 +58,17 @@ void Reparent::stopDialing() {
 
 void Reparent::step() {
   if (dialer_ != nullptr) {
-    if (dialer_->state() == Dialer::State::Trying) return;
-    auto link = dialer_->state() == Dialer::State::Connected ? dialer_->take() : nullptr;
+    if (dialer_->state() == Dialer::State::trying) return;
+    auto link = dialer_->state() == Dialer::State::connected ? dialer_->take() : nullptr;
     stopDialing();
     if (link != nullptr) node_.attachTo(dialing_, std::move(link));
   }
   const auto state = node_.parentState();
-  if (state == Node::ParentState::Attached) {
+  if (state == Node::ParentState::attached) {
     candidates_.clear();
     pause_ = std::chrono::milliseconds(100);
   }
-  if (state != Node::ParentState::None || !next_.expired() || !needed()) return;
+  if (state != Node::ParentState::none || !next_.expired() || !needed()) return;
   if (candidates_.empty()) listCandidates();
   while (!candidates_.empty() && gone(candidates_.front())) candidates_.pop_front();
   if (candidates_.empty()) return;

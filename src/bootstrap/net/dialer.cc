@@ -17,14 +17,14 @@ void Dialer::tryNext() {
   for (; current_ < addresses_.size(); ++current_) {
     Connecting connecting = startConnect(addresses_[current_]);
     if (connecting.fd) {
-      link_ = std::make_unique<Link>(std::move(connecting.fd), Handshake::Side::Client, key_, accepted_);
+      link_ = std::make_unique<Link>(std::move(connecting.fd), Handshake::Side::client, key_, accepted_);
       until_ = Deadline::after(perAddress_);
       return;
     }
     if (isShortage(connecting.error)) shortage_ = connecting.error;
     note(errorText(connecting.error), connecting.error);
   }
-  state_ = State::Failed;
+  state_ = State::failed;
 }
 
 void Dialer::note(const std::string& why, int error) {
@@ -40,14 +40,14 @@ void Dialer::giveUp(const std::string& why, int error) {
 }
 
 void Dialer::arm(PollSet& set) {
-  if (state_ == State::Trying) index_ = set.add(link_->fd(), link_->wanted());
+  if (state_ == State::trying) index_ = set.add(link_->fd(), link_->wanted());
 }
 
 void Dialer::serve(const PollSet& set) {
-  if (state_ != State::Trying) return;
+  if (state_ != State::trying) return;
   link_->pump(set.at(index_));
   if (link_->open()) {
-    state_ = State::Connected;
+    state_ = State::connected;
   } else if (link_->closed()) {
     wrongKey_ = wrongKey_ || link_->wrongKey();
     giveUp(link_->reason().empty() ? "it closed the connection" : link_->reason(), link_->error());
@@ -57,7 +57,7 @@ void Dialer::serve(const PollSet& set) {
 }
 
 int Dialer::waitMsMax() const {
-  return state_ == State::Trying ? until_.leftMs() : 0;
+  return state_ == State::trying ? until_.leftMs() : 0;
 }
 
 }  // namespace moe::bootstrap

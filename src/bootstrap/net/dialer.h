@@ -16,7 +16,7 @@ namespace moe::bootstrap {
 
 class Dialer : public Source {
  public:
-  enum class State { Trying, Connected, Failed };
+  enum class State { trying, connected, failed };
 
   Dialer(std::vector<Address> addresses, const Key& key, FrameMask accepted, std::chrono::milliseconds perAddress);
 
@@ -40,7 +40,7 @@ class Dialer : public Source {
   Key key_;
   FrameMask accepted_;
   std::chrono::milliseconds perAddress_;
-  State state_ = State::Trying;
+  State state_ = State::trying;
   std::size_t current_ = 0;
   std::unique_ptr<Link> link_;
   Deadline until_ = Deadline::after(std::chrono::milliseconds(0));

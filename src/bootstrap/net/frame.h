@@ -15,29 +15,29 @@
 namespace moe::bootstrap {
 
 enum class FrameType : std::uint8_t {
-  Hello = 1,         // handshake: client's nonce
-  Challenge = 2,     // handshake: server's nonce and proof
-  Proof = 3,         // handshake: client's proof
-  Join = 4,          // rank -> rendezvous: rank, nranks, timeout, listener addresses
-  Table = 5,         // rendezvous -> rank: session nonce, all listener addresses
-  Joined = 6,        // rank -> rendezvous: connected to the tree, needs the rendezvous no more
-  Refusal = 7,       // both ways between rank and rendezvous: the join has failed; result and sentence
-  Attach = 8,        // child -> parent: first frame of a tree connection
-  State = 9,         // both ways after Attach: who has left, and who is leaving
-  Gather = 10,       // up the tree: one rank's blob
-  Result = 11,       // down the tree: one rank's blob
-  Waiting = 12,      // down the tree: the ranks that the collective is waiting for
-  Failure = 13,      // flooded: rank has failed; result and sentence
-  Goodbye = 14,      // flooded: rank leaves
-  GoodbyeAck = 15,   // neighbour -> leaving rank: your goodbye was passed on
-  FdRequest = 16,    // asks for the file descriptor
-  FdReply = 17,      // carries the descriptor
-  Leaving = 18,      // flooded: rank will leave as soon as those it waits for will too
-  Late = 19,         // flooded: a wait of rank ended by its deadline; the rank waited for, result and sentence
-  Ask = 20,          // to a neighbour: are you alive?
-  Alive = 21,        // the answer, at once
-  DumpRequest = 22,  // asks a watched communicator for its latest steps
-  DumpReply = 23     // them, as text
+  hello = 1,         // handshake: client's nonce
+  challenge = 2,     // handshake: server's nonce and proof
+  proof = 3,         // handshake: client's proof
+  join = 4,          // rank -> rendezvous: rank, nranks, timeout, listener addresses
+  table = 5,         // rendezvous -> rank: session nonce, all listener addresses
+  joined = 6,        // rank -> rendezvous: connected to the tree, needs the rendezvous no more
+  refusal = 7,       // both ways between rank and rendezvous: the join has failed; result and sentence
+  attach = 8,        // child -> parent: first frame of a tree connection
+  state = 9,         // both ways after Attach: who has left, and who is leaving
+  gather = 10,       // up the tree: one rank's blob
+  result = 11,       // down the tree: one rank's blob
+  waiting = 12,      // down the tree: the ranks that the collective is waiting for
+  failure = 13,      // flooded: rank has failed; result and sentence
+  goodbye = 14,      // flooded: rank leaves
+  goodbyeAck = 15,   // neighbour -> leaving rank: your goodbye was passed on
+  fdRequest = 16,    // asks for the file descriptor
+  fdReply = 17,      // carries the descriptor
+  leaving = 18,      // flooded: rank will leave as soon as those it waits for will too
+  late = 19,         // flooded: a wait of rank ended by its deadline; the rank waited for, result and sentence
+  ask = 20,          // to a neighbour: are you alive?
+  alive = 21,        // the answer, at once
+  dumpRequest = 22,  // asks a watched communicator for its latest steps
+  dumpReply = 23     // them, as text
 };
 
 constexpr std::size_t kFrameHeaderBytes = 16;
@@ -52,7 +52,7 @@ constexpr FrameMask maskOf(Types... types) {
   return (FrameMask{0} | ... | (FrameMask{1} << static_cast<unsigned>(types)));
 }
 
-constexpr FrameMask kHandshakeFrames = maskOf(FrameType::Hello, FrameType::Challenge, FrameType::Proof);
+constexpr FrameMask kHandshakeFrames = maskOf(FrameType::hello, FrameType::challenge, FrameType::proof);
 
 struct Frame {
   FrameType type;

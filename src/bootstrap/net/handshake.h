@@ -15,8 +15,8 @@ namespace moe::bootstrap {
 
 class Handshake {
  public:
-  enum class Side { Client, Server };
-  enum class State { Running, Done, Refused };
+  enum class Side { client, server };
+  enum class State { running, done, refused };
 
   Handshake(Side side, const Key& key, const Key& nonce) : side_(side), key_(key), nonce_(nonce) {}
 
@@ -40,7 +40,7 @@ class Handshake {
   Key peerNonce_{};
   bool helloSeen_ = false;
   bool wrongKey_ = false;
-  State state_ = State::Running;
+  State state_ = State::running;
 };
 
 }  // namespace moe::bootstrap

@@ -51,10 +51,10 @@ std::string join(const std::vector<std::string>& names) {
 InterfaceKind kindOfInterface(const std::string& name, unsigned flags) {
   constexpr std::array<std::string_view, 14> kVirtual = {"docker", "veth",  "br-",   "virbr", "cni", "flannel", "cali",
                                                          "podman", "lxcbr", "lxdbr", "vmnet", "tun", "tap",     "kube"};
-  if ((flags & IFF_LOOPBACK) != 0) return InterfaceKind::Loopback;
+  if ((flags & IFF_LOOPBACK) != 0) return InterfaceKind::loopback;
   const bool isVirtual =
       std::any_of(kVirtual.begin(), kVirtual.end(), [&](std::string_view prefix) { return name.starts_with(prefix); });
-  return isVirtual ? InterfaceKind::Virtual : InterfaceKind::Physical;
+  return isVirtual ? InterfaceKind::software : InterfaceKind::physical;
 }
 
 std::vector<Address> localAddresses(const std::string& interfaceName) {

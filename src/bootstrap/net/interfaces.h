@@ -8,7 +8,7 @@
 
 namespace moe::bootstrap {
 
-enum class InterfaceKind { Physical, Virtual, Loopback };
+enum class InterfaceKind { physical, software, loopback };
 
 // Judges by name and flags (IFF_LOOPBACK). Bridges and tunnels of containers and virtual machines count as virtual,
 // because their addresses are often the same on every host.

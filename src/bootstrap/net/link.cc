@@ -30,7 +30,7 @@ bool isForNow(int error) {
 
 Link::Link(Fd socket, Handshake::Side side, const Key& key, FrameMask accepted)
     : socket_(std::move(socket)), handshake_(side, key, randomKey()), accepted_(accepted) {
-  connected_ = side == Handshake::Side::Server;
+  connected_ = side == Handshake::Side::server;
   if (auto hello = handshake_.start(); !hello.empty()) {
     output_.push_back(std::make_shared<const std::vector<std::uint8_t>>(std::move(hello)));
   }
@@ -106,7 +106,7 @@ void Link::readSome() {
     if (got == 0) return close("");
     try {
       parser_.feed(std::span(buffer).first(static_cast<std::size_t>(got)));
-      if (handshake_.state() != Handshake::State::Done) runHandshake();
+      if (handshake_.state() != Handshake::State::done) runHandshake();
     } catch (...) {
       close(kNoMemory);  // these bytes are lost, so the other side must not wait for an answer to them
       throw;
@@ -117,12 +117,12 @@ void Link::readSome() {
 }
 
 void Link::runHandshake() {
-  while (handshake_.state() == Handshake::State::Running) {
+  while (handshake_.state() == Handshake::State::running) {
     const auto frame = parser_.next();
     if (!frame) return;
     spoken_ = true;
     auto reply = std::make_shared<std::vector<std::uint8_t>>();
-    if (handshake_.onFrame(*frame, *reply) == Handshake::State::Refused) {
+    if (handshake_.onFrame(*frame, *reply) == Handshake::State::refused) {
       return close(wrongKey() ? "it does not know the secret of this group" : "it broke the handshake");
     }
     if (!reply->empty()) output_.push_back(std::move(reply));
@@ -165,14 +165,14 @@ void Link::writeSome() {
 }
 
 std::optional<Frame> Link::next() {
-  if (handshake_.state() != Handshake::State::Done) return std::nullopt;
+  if (handshake_.state() != Handshake::State::done) return std::nullopt;
   auto frame = parser_.next();
   if (!frame && parser_.broken()) close(parser_.complaint());
   return frame;
 }
 
 bool Link::frameReady() {
-  if (handshake_.state() != Handshake::State::Done) return false;
+  if (handshake_.state() != Handshake::State::done) return false;
   const bool ready = parser_.frameReady();
   if (parser_.broken()) close(parser_.complaint());
   return ready;

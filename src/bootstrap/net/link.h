@@ -41,7 +41,7 @@ class Link {
   bool sendFd(const SharedBytes& bytes, int fd);  // with `fd` attached, at once; false if that is not possible
 
   bool spoken() const { return spoken_; }  // a valid whole frame of the handshake has arrived
-  bool open() const { return handshake_.state() == Handshake::State::Done && socket_; }  // may send and receive
+  bool open() const { return handshake_.state() == Handshake::State::done && socket_; }  // may send and receive
   bool closed() const { return !socket_; }  // frames that arrived before may still be there
   bool drained() const { return output_.empty(); }
   bool wrongKey() const { return handshake_.wrongKey(); }

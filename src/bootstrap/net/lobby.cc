@@ -79,7 +79,7 @@ void Lobby::acceptSome(const Fd& listener) {
     if (goes != pending_.end()) pending_.erase(goes);
     sendAtOnce(socket.get());
     pending_.push_back(
-        {std::make_unique<Link>(std::move(socket), Handshake::Side::Server, key_, accepted_), Clock::now(), kNotArmed});
+        {std::make_unique<Link>(std::move(socket), Handshake::Side::server, key_, accepted_), Clock::now(), kNotArmed});
   }
 }
 

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/bulk.h"
-#include "backend/host_options.h"
+#include "backend/options.h"
 #include "moecomm.h"
 #include "topology/rdma_settings.h"
 
@@ -35,7 +34,7 @@ struct Config {
   std::int32_t transport = 0;   // a moeTransport value between domains; 0: chosen
   std::int32_t llSets = 0;
   std::int32_t stagingAreas = 0;
-  std::int32_t bulk = static_cast<std::int32_t>(Bulk::kAuto);
+  std::int32_t bulk = static_cast<std::int32_t>(Bulk::automatic);
   std::int32_t hostSimd = static_cast<std::int32_t>(HostSimd::automatic);
   std::int32_t hostThreads = 0;  // 0: chosen
   std::string interfaceName;     // empty: chosen

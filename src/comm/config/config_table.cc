@@ -16,9 +16,9 @@ constexpr std::array kBackends = {Choice{"auto", moeBackendAuto}, Choice{"host",
 constexpr std::array kModes = {Choice{"both", moeModeAuto}, Choice{"ht", moeModeHt}, Choice{"ll", moeModeLl}};
 constexpr std::array kLevels = {Choice{"none", moeLogNone}, Choice{"error", moeLogError}, Choice{"warn", moeLogWarn},
                                 Choice{"info", moeLogInfo}, Choice{"debug", moeLogDebug}, Choice{"trace", moeLogTrace}};
-constexpr std::array kBulk = {Choice{"auto", static_cast<std::int32_t>(Bulk::kAuto)},
-                              Choice{"on", static_cast<std::int32_t>(Bulk::kOn)},
-                              Choice{"off", static_cast<std::int32_t>(Bulk::kOff)}};
+constexpr std::array kBulk = {Choice{"auto", static_cast<std::int32_t>(Bulk::automatic)},
+                              Choice{"on", static_cast<std::int32_t>(Bulk::on)},
+                              Choice{"off", static_cast<std::int32_t>(Bulk::off)}};
 
 template <class Enum>
 constexpr Choice choice(const char* word, Enum value) {
@@ -26,15 +26,15 @@ constexpr Choice choice(const char* word, Enum value) {
 }
 constexpr std::array kHostSimds = {choice("auto", HostSimd::automatic), choice("none", HostSimd::none),
                                    choice("avx2", HostSimd::avx2), choice("avx512", HostSimd::avx512)};
-constexpr std::array kLinkLayers = {choice("auto", topology::LinkLayer::kAuto),
-                                    choice("infiniband", topology::LinkLayer::kInfiniBand),
-                                    choice("ethernet", topology::LinkLayer::kEthernet)};
-constexpr std::array kGidFamilies = {choice("auto", topology::GidFamily::kAuto),
-                                     choice("ipv4", topology::GidFamily::kIpv4),
-                                     choice("ipv6", topology::GidFamily::kIpv6)};
-constexpr std::array kDoorbells = {choice("auto", topology::Doorbell::kAuto),
-                                   choice("steps", topology::Doorbell::kSteps),
-                                   choice("thread", topology::Doorbell::kThread)};
+constexpr std::array kLinkLayers = {choice("auto", topology::LinkLayer::automatic),
+                                    choice("infiniband", topology::LinkLayer::infiniBand),
+                                    choice("ethernet", topology::LinkLayer::ethernet)};
+constexpr std::array kGidFamilies = {choice("auto", topology::GidFamily::automatic),
+                                     choice("ipv4", topology::GidFamily::ipv4),
+                                     choice("ipv6", topology::GidFamily::ipv6)};
+constexpr std::array kDoorbells = {choice("auto", topology::Doorbell::automatic),
+                                   choice("steps", topology::Doorbell::steps),
+                                   choice("thread", topology::Doorbell::thread)};
 constexpr std::array kSwitch = {Choice{"on", 1}, Choice{"off", 0}};
 constexpr std::array kTransports = {Choice{"auto", 0}, Choice{"tcp", moeTransportTcp},
                                     Choice{"verbs", moeTransportVerbs}, Choice{"ibgda", moeTransportIbgda}};

@@ -2,7 +2,6 @@
 
 #include "comm/handle/combine_call.h"
 #include "comm/handle/dispatch_call.h"
-#include "comm/handle/refused_calls.h"
 #include "comm/handle/route_call.h"
 
 namespace moe {

@@ -1,8 +1,6 @@
 // A combine of the rows that the handle's latest route has brought.
 #pragma once
 
-#include "comm/handle/combine_ready.h"
-#include "comm/handle/combine_wire.h"
 #include "comm/handle/handle.h"
 
 namespace moe {
@@ -41,5 +39,16 @@ struct CombinePlan {
   bool coded;                     // rows travel in a wire format
 };
 void planCombine(const Handle& handle, const CombinePlan& plan, Operation* operation);
+
+// The words that a combine waits for before it reads rows (combine_ready.cc), and where each row has its word.
+void checkReady(const Handle& handle, const moeCombineArgs_t& args);
+ReadyWords readyWords(const Handle& handle, const moeCombineArgs_t& args);
+// At least so many words are read. Only the device knows how many blocks EXPERT_MAJOR has: of those it is one.
+std::int64_t readyWordCount(const Handle& handle, const moeCombineArgs_t& args);
+
+// The wire format of a combine (combine_wire.cc).
+void checkWire(const Handle& handle, const moeCombineArgs_t& args);
+// `parts` with a byte for each element, as parts of whole units. Each part of a row with a float needs a copy of it.
+Parts wireParts(const Parts& parts, const CombineArgs& args);
 
 }  // namespace moe

@@ -1,10 +1,9 @@
-#include "comm/handle/combine_ready.h"
-
 #include <fmt/format.h>
 
 #include <bit>
 
 #include "comm/handle/argument_checks.h"
+#include "comm/handle/combine_call.h"
 
 namespace moe {
 

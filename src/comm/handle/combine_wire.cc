@@ -1,10 +1,9 @@
-#include "comm/handle/combine_wire.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "comm/handle/argument_checks.h"
+#include "comm/handle/combine_call.h"
 #include "device/rows/row_math.h"
 #include "device/rows/wire_row.h"
 #include "device/view/ll_slots.h"

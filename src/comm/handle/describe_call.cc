@@ -1,11 +1,11 @@
-#include "comm/handle/describe_call.h"
-
+// Arrays about a route, for callers who ask: checks, and launches of the step that fills them.
 #include <fmt/format.h>
 
 #include <array>
 
 #include "comm/handle/argument_checks.h"
 #include "comm/handle/calls.h"
+#include "comm/handle/dispatch_call.h"
 
 namespace moe {
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "comm/handle/call_checks.h"
-#include "comm/handle/describe_call.h"
-#include "comm/handle/dispatch_cast.h"
 #include "comm/handle/workload.h"
 #include "device/rows/cast_type.h"
 #include "device/rows/row_math.h"

@@ -48,4 +48,13 @@ class DispatchCall {
   Operation operation_;
 };
 
+// The cast of a dispatch (dispatch_cast.cc): checks its arguments and says where its scales go; rowWeights is left
+// open. Without a cast: that nothing asks for scales.
+CastArgs castArgs(const moeDispatchArgs_t& args, const OutputGrid& grid);
+// Of args.outScales.
+std::int64_t outScaleBytes(const moeDispatchArgs_t& args, const OutputGrid& grid);
+
+// Arrays about a route (describe_call.cc): checks what the arguments ask for.
+DescribeArgs describeArgs(const Handle& handle, const moeDispatchArgs_t& args);
+
 }  // namespace moe

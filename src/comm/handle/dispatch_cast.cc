@@ -1,8 +1,7 @@
-#include "comm/handle/dispatch_cast.h"
-
 #include <fmt/format.h>
 
 #include "comm/handle/argument_checks.h"
+#include "comm/handle/dispatch_call.h"
 #include "device/rows/cast_type.h"
 
 namespace moe {

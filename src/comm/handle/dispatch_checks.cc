@@ -6,7 +6,6 @@
 
 #include "comm/handle/call_checks.h"
 #include "comm/handle/dispatch_call.h"
-#include "comm/handle/dispatch_cast.h"
 #include "device/rows/cast_type.h"
 #include "device/rows/row_math.h"
 

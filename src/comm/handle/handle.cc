@@ -5,10 +5,8 @@
 #include <utility>
 
 #include "comm/handle/argument_checks.h"
-#include "comm/handle/describe_call.h"
-#include "comm/handle/handle_shape.h"
-#include "comm/handle/placement.h"
-#include "comm/handle/refused_calls.h"
+#include "comm/handle/calls.h"
+#include "comm/handle/handle_config.h"
 #include "comm/recorder/refused.h"
 #include "device/view/ll_slots.h"
 #include "device/view/placement_table.h"

@@ -1,5 +1,3 @@
-#include "comm/handle/handle_shape.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "comm/config/limits.h"
 #include "comm/handle/argument_checks.h"
+#include "comm/handle/handle_config.h"
 #include "comm/handle/mode_choice.h"
 
 namespace moe {

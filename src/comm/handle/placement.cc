@@ -1,9 +1,8 @@
-#include "comm/handle/placement.h"
-
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "comm/handle/argument_checks.h"
+#include "comm/handle/handle_config.h"
 
 namespace moe {
 namespace {

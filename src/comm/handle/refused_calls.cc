@@ -1,5 +1,4 @@
-#include "comm/handle/refused_calls.h"
-
+// The calls of a handle in which this rank takes part with a refusal instead of its arguments (moeRefused).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 #include "comm/handle/call_checks.h"
 #include "comm/handle/calls.h"
 #include "comm/handle/combine_call.h"
-#include "comm/handle/combine_wire.h"
 #include "comm/handle/route_call.h"
 #include "comm/handle/workload.h"
 #include "comm/recorder/refused.h"

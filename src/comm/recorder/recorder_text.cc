@@ -10,9 +10,9 @@ namespace moe {
 namespace {
 
 // Of a record that the host has read while it was written, the step may be none.
-const StepRow& rowIfKnown(Step step) {
-  static constexpr StepRow kNone{{}, "?", StepKind::dispatch, StepFamily::htDispatch, Spread::once, false, 0, 0, 0};
-  return static_cast<std::size_t>(step) < std::size(kSteps) ? rowOf(step) : kNone;
+StepRow rowIfKnown(Step step) {
+  constexpr StepRow kNone{{}, "?", StepKind::dispatch, StepFamily::htDispatch, Spread::once, false, 0, 0, 0};
+  return static_cast<std::size_t>(step) < kStepCount ? rowOf(step) : kNone;
 }
 
 const char* callOf(const StepRow& row) {
@@ -42,7 +42,7 @@ std::string jsonString(std::string_view text) {
 }
 
 void addRecord(fmt::memory_buffer* json, const StepRecord& r) {
-  const StepRow& row = rowIfKnown(stepOfWhat(r.what));
+  const StepRow row = rowIfKnown(stepOfWhat(r.what));
   const std::uint64_t end = r.end >= r.begin ? r.end : 0;
   fmt::format_to(std::back_inserter(*json), "[{},\"{}\",\"{}\",\"{}\",{},{},{},{},{},{},{},{},{}]", r.number,
                  callOf(row), row.name, nameOfPhases(phasesOfWhat(r.what)), handleOfWhat(r.what), r.epoch,

@@ -108,7 +108,7 @@ void Watch::offerSocket() {
   std::vector<Fd> listeners;
   listeners.push_back(listenAt(plan_.socketPath));
   writeWholeFile(keyPathOf(plan_.socketPath), fmt::format("{:02x}\n", fmt::join(plan_.key, "")));
-  lobby_ = std::make_unique<bootstrap::Lobby>(std::move(listeners), plan_.key, maskOf(FrameType::DumpRequest), kLimits,
+  lobby_ = std::make_unique<bootstrap::Lobby>(std::move(listeners), plan_.key, maskOf(FrameType::dumpRequest), kLimits,
                                               isOwnUser);
 }
 
@@ -177,7 +177,7 @@ void Watch::answer(std::unique_ptr<bootstrap::Link> link) {
   if (guests_.size() >= kGuestsMax || !link->next()) return;
   const std::string text = texts_.forClient();
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
-  link->send(FrameType::DumpReply, plan_.rank, {bytes, text.size()});
+  link->send(FrameType::dumpReply, plan_.rank, {bytes, text.size()});
   link->pump(POLLOUT);
   if (!link->drained()) guests_.push_back({std::move(link), Deadline::after(kAnswerEnd), 0});
 }

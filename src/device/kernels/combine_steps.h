@@ -7,7 +7,7 @@
 
 namespace moe {
 
-constexpr bool readsRows(const StepRow& row) {
+MOE_HOST_DEVICE constexpr bool readsRows(const StepRow& row) {
   return row.combines() && !row.lands;
 }
 

@@ -6,7 +6,7 @@
 
 namespace moe {
 
-constexpr bool isHtDispatch(const StepRow& row) {
+MOE_HOST_DEVICE constexpr bool isHtDispatch(const StepRow& row) {
   return row.family == StepFamily::htDispatch || row.family == StepFamily::cast;
 }
 

@@ -56,7 +56,7 @@ std::size_t kernelSharedBytes(const KernelShape& shape) {
 }
 
 cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
-  for (const StepRow& row : kSteps) {
+  for (const StepRow& row : kSteps.rows) {
     for (const bool far : {false, true}) {
       const cudaError_t error = loadStep(row.step, far, bulk, sharedBytes);
       if (error != cudaSuccess) return error;

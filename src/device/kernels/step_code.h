@@ -27,7 +27,7 @@ bool withStep(Step step, Use use) {
   return [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     return (... || inFamily(std::integral_constant<Step, static_cast<Step>(kIndex)>{}));
   }
-  (std::make_index_sequence<std::size(kSteps)>{});
+  (std::make_index_sequence<kStepCount>{});
 }
 
 // A step whose name is known at run time only. `movers`: of a step that can be divided, the first so many warps move

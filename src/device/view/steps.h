@@ -66,35 +66,46 @@ struct StepRow {
   MOE_HOST_DEVICE constexpr bool isDivided() const { return step == Step::htDispatch; }
 };
 
-// clang-format off
-inline constexpr StepRow kSteps[] = {
-    // step                  name                 kind                family                    spread         lands  kernels                warps
-    {Step::route,            "route",             StepKind::route,    StepFamily::route,        Spread::once,  false, kNear | kFar,          16, 16},
-    {Step::htDispatch,       "htDispatch",        StepKind::dispatch, StepFamily::htDispatch,   Spread::once,  false, kNear | kBulk,         16, 0},
-    {Step::htDispatchWaves,  "htDispatchWaves",   StepKind::dispatch, StepFamily::htDispatch,   Spread::waves, false, kNear | kBulk,         8,  0},
-    {Step::htDispatchRails,  "htDispatchRails",   StepKind::dispatch, StepFamily::htDispatch,   Spread::rails, false, kFar | kFarBulk,       8,  8},
-    {Step::htCast,           "htCast",            StepKind::dispatch, StepFamily::cast,         Spread::once,  false, kNear,                 16, 0},
-    {Step::htCastWaves,      "htCastWaves",       StepKind::dispatch, StepFamily::cast,         Spread::waves, false, kNear | kBulk,         8,  0},
-    {Step::htCastRails,      "htCastRails",       StepKind::dispatch, StepFamily::cast,         Spread::rails, false, kFar,                  8,  8},
-    {Step::llDispatch,       "llDispatch",        StepKind::dispatch, StepFamily::ll,           Spread::once,  false, kNear | kFar,          16, 16},
-    {Step::llRouteDispatch,  "llRouteDispatch",   StepKind::dispatch, StepFamily::ll,           Spread::once,  false, kNear | kFar,          12, 12},
-    {Step::llCombine,        "llCombine",         StepKind::combine,  StepFamily::ll,           Spread::once,  true,  kNear | kFar,          16, 16},
-    {Step::combine,          "combine",           StepKind::combine,  StepFamily::combine,      Spread::once,  false, kNear | kFar | kBulk,  24, 16},
-    {Step::combineWaves,     "combineWaves",      StepKind::combine,  StepFamily::combine,      Spread::waves, false, kNear | kBulk,         16, 0},
-    {Step::combineRails,     "combineRails",      StepKind::combine,  StepFamily::combine,      Spread::rails, false, kFar,                  16, 16},
-    {Step::llCombineCoded,   "llCombineCoded",    StepKind::combine,  StepFamily::codedCombine, Spread::once,  true,  kNear | kFar,          16, 16},
-    {Step::combineCoded,     "combineCoded",      StepKind::combine,  StepFamily::codedCombine, Spread::once,  false, kNear | kFar,          16, 16},
-    {Step::combineWavesCoded, "combineWavesCoded", StepKind::combine, StepFamily::codedCombine, Spread::waves, false, kNear,                 16, 0},
-    {Step::combineRailsCoded, "combineRailsCoded", StepKind::combine, StepFamily::codedCombine, Spread::rails, false, kFar,                  16, 16},
-    {Step::describe,         "describe",          StepKind::report,   StepFamily::route,        Spread::once,  false, kNear,                 16, 0},
-    {Step::tally,            "tally",             StepKind::report,   StepFamily::route,        Spread::once,  false, kNear,                 16, 0},
+inline constexpr std::size_t kStepCount = 19;
+struct StepTable {
+  StepRow rows[kStepCount];
 };
+
+// A function, since code of the device sees no table that is a constant of the host.
+// clang-format off
+MOE_HOST_DEVICE constexpr StepTable stepTable() {
+  using Kind = StepKind;
+  using Family = StepFamily;
+  return {{
+      // step                   name                 kind            family                spread         lands  kernels               warps
+      {Step::route,             "route",             Kind::route,    Family::route,        Spread::once,  false, kNear | kFar,         16,   16},
+      {Step::htDispatch,        "htDispatch",        Kind::dispatch, Family::htDispatch,   Spread::once,  false, kNear | kBulk,        16,   0},
+      {Step::htDispatchWaves,   "htDispatchWaves",   Kind::dispatch, Family::htDispatch,   Spread::waves, false, kNear | kBulk,        8,    0},
+      {Step::htDispatchRails,   "htDispatchRails",   Kind::dispatch, Family::htDispatch,   Spread::rails, false, kFar | kFarBulk,      8,    8},
+      {Step::htCast,            "htCast",            Kind::dispatch, Family::cast,         Spread::once,  false, kNear,                16,   0},
+      {Step::htCastWaves,       "htCastWaves",       Kind::dispatch, Family::cast,         Spread::waves, false, kNear | kBulk,        8,    0},
+      {Step::htCastRails,       "htCastRails",       Kind::dispatch, Family::cast,         Spread::rails, false, kFar,                 8,    8},
+      {Step::llDispatch,        "llDispatch",        Kind::dispatch, Family::ll,           Spread::once,  false, kNear | kFar,         16,   16},
+      {Step::llRouteDispatch,   "llRouteDispatch",   Kind::dispatch, Family::ll,           Spread::once,  false, kNear | kFar,         12,   12},
+      {Step::llCombine,         "llCombine",         Kind::combine,  Family::ll,           Spread::once,  true,  kNear | kFar,         16,   16},
+      {Step::combine,           "combine",           Kind::combine,  Family::combine,      Spread::once,  false, kNear | kFar | kBulk, 24,   16},
+      {Step::combineWaves,      "combineWaves",      Kind::combine,  Family::combine,      Spread::waves, false, kNear | kBulk,        16,   0},
+      {Step::combineRails,      "combineRails",      Kind::combine,  Family::combine,      Spread::rails, false, kFar,                 16,   16},
+      {Step::llCombineCoded,    "llCombineCoded",    Kind::combine,  Family::codedCombine, Spread::once,  true,  kNear | kFar,         16,   16},
+      {Step::combineCoded,      "combineCoded",      Kind::combine,  Family::codedCombine, Spread::once,  false, kNear | kFar,         16,   16},
+      {Step::combineWavesCoded, "combineWavesCoded", Kind::combine,  Family::codedCombine, Spread::waves, false, kNear,                16,   0},
+      {Step::combineRailsCoded, "combineRailsCoded", Kind::combine,  Family::codedCombine, Spread::rails, false, kFar,                 16,   16},
+      {Step::describe,          "describe",          Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
+      {Step::tally,             "tally",             Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
+  }};
+}
 // clang-format on
 
-// In code of the device, for constants alone: it cannot see the table.
-constexpr const StepRow& rowOf(Step step) {
-  return kSteps[static_cast<std::size_t>(step)];
+MOE_HOST_DEVICE constexpr StepRow rowOf(Step step) {
+  constexpr StepTable kTable = stepTable();
+  return kTable.rows[static_cast<std::size_t>(step)];
 }
+inline constexpr StepTable kSteps = stepTable();
 
 // Operations of which there is local work to do, or that go over rails: the same on all ranks. Others are one wave. How
 // many is a compile-time constant of a step, so that one wave costs nothing.
@@ -116,7 +127,7 @@ inline Step dispatchStep(const HandleView& h, bool casts) {
   if (h.lowLatency != 0) return Step::llDispatch;
   const StepFamily family = casts ? StepFamily::cast : StepFamily::htDispatch;
   const auto fits = [&](const StepRow& row) { return row.family == family && row.spread == spreadOf(h); };
-  return std::find_if(std::begin(kSteps), std::end(kSteps), fits)->step;
+  return std::find_if(std::begin(kSteps.rows), std::end(kSteps.rows), fits)->step;
 }
 // `landing`: whether rows land where they can. All ranks of a communicator have the same. `coded`: rows travel in a
 // wire format.
@@ -126,18 +137,18 @@ inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
   const auto fits = [&](const StepRow& row) {
     return row.combines() && row.coded() == coded && row.lands == lands && row.spread == spread;
   };
-  return std::find_if(std::begin(kSteps), std::end(kSteps), fits)->step;
+  return std::find_if(std::begin(kSteps.rows), std::end(kSteps.rows), fits)->step;
 }
 
 // Each step has its row in its place, and each operation has a step.
 constexpr bool tableIsWhole() {
-  for (std::size_t i = 0; i < std::size(kSteps); ++i) {
-    if (kSteps[i].step != static_cast<Step>(i)) return false;
+  for (std::size_t i = 0; i < kStepCount; ++i) {
+    if (kSteps.rows[i].step != static_cast<Step>(i)) return false;
   }
   for (const bool coded : {false, true}) {
     for (const Spread spread : {Spread::once, Spread::waves, Spread::rails}) {
       int dispatches = 0, combines = 0;
-      for (const StepRow& row : kSteps) {
+      for (const StepRow& row : kSteps.rows) {
         if (row.spread != spread || row.coded() != coded || row.lands || row.family == StepFamily::ll) continue;
         dispatches += row.kind == StepKind::dispatch ? 1 : 0;
         combines += row.combines() ? 1 : 0;

@@ -100,7 +100,7 @@ void Queues::share() {
 
 void Queues::chooseRinger() {
   const auto asked = static_cast<topology::Doorbell>(setup_.rdma.doorbell);
-  if (asked == topology::Doorbell::kThread) {
+  if (asked == topology::Doorbell::thread) {
     ringer_ = Ringer::thread;
     how_ = "a thread rings for steps, as asked for";
     return;
@@ -109,7 +109,7 @@ void Queues::chooseRinger() {
     shareRegisters();
     how_ = "steps ring";
   } catch (const Error& error) {
-    if (asked == topology::Doorbell::kSteps) throw;
+    if (asked == topology::Doorbell::steps) throw;
     ringer_ = Ringer::thread;
     fellBack_ = true;
     how_ = fmt::format("a thread rings for steps, as they cannot: {}", error.what());

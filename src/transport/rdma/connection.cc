@@ -13,7 +13,7 @@ constexpr std::size_t kSubnetBytes = 8;
 
 void fillRoute(ibv_ah_attr& route, const topology::RdmaPlan& plan, const CardRail& mine, const CardRail& peer,
                bool globalRoute) {
-  const bool ethernet = peer.address.layer == topology::LinkLayer::kEthernet;
+  const bool ethernet = peer.address.layer == topology::LinkLayer::ethernet;
   const bool subnets = std::memcmp(mine.address.gid.data(), peer.address.gid.data(), kSubnetBytes) != 0;
   route.port_num = static_cast<std::uint8_t>(plan.port.port);
   route.sl = static_cast<std::uint8_t>(plan.serviceLevel);

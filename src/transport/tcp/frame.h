@@ -12,10 +12,10 @@
 namespace moe {
 
 enum class TcpKind : std::uint32_t {
-  Bytes = 0x54454f01,    // "\1OET": bytes for the window
-  Word = 0x54454f02,     // a word for the window
-  Drain = 0x54454f03,    // the sender posts no more and asks for Drained; it may close the connection from now on
-  Drained = 0x54454f04,  // everything that came before your Drain is in the window
+  bytes = 0x54454f01,    // "\1OET": bytes for the window
+  word = 0x54454f02,     // a word for the window
+  drain = 0x54454f03,    // the sender posts no more and asks for drained; it may close the connection from now on
+  drained = 0x54454f04,  // everything that came before your drain is in the window
 };
 
 struct TcpFrame {
@@ -33,14 +33,14 @@ inline std::string faultOf(const TcpFrame& frame, std::uint64_t windowBytes) {
     return bytes <= windowBytes && frame.target <= windowBytes - bytes && frame.target % align == 0;
   };
   switch (frame.kind) {
-    case TcpKind::Bytes:
+    case TcpKind::bytes:
       if (frame.bytes > 0 && frame.bytes % 4 == 0 && within(frame.bytes, 4)) return {};
       return fmt::format("it put {} bytes at offset {} of a window of {}", frame.bytes, frame.target, windowBytes);
-    case TcpKind::Word:
+    case TcpKind::word:
       if (frame.bytes == 0 && within(sizeof frame.word, sizeof frame.word)) return {};
       return fmt::format("it put a word at offset {} of a window of {} bytes", frame.target, windowBytes);
-    case TcpKind::Drain:
-    case TcpKind::Drained:
+    case TcpKind::drain:
+    case TcpKind::drained:
       if (frame.bytes == 0) return {};
       break;
   }

@@ -25,12 +25,12 @@ constexpr std::uint8_t kCardVersion = 2;
 constexpr std::chrono::milliseconds kPerAddress{3000};  // a rank may come to the meeting later than its card
 constexpr std::chrono::milliseconds kRedial{50};
 constexpr int kHearMs = 50;  // how often to listen to the group, at least
-constexpr auto kHello = bootstrap::maskOf(FrameType::Attach);
+constexpr auto kHello = bootstrap::maskOf(FrameType::attach);
 
 void sendHello(Link& link, const RemoteSetup& setup) {
   bootstrap::Writer payload;
   payload.u32(static_cast<std::uint32_t>(setup.nranks));
-  link.send(FrameType::Attach, setup.rank, payload.view());
+  link.send(FrameType::attach, setup.rank, payload.view());
   link.pump(POLLOUT);
 }
 
@@ -65,7 +65,7 @@ class Caller final : public bootstrap::Source {
   void serve(const bootstrap::PollSet& set) override {
     if (dialer_) {
       dialer_->serve(set);
-      if (dialer_->state() != Dialer::State::Trying) answered();
+      if (dialer_->state() != Dialer::State::trying) answered();
     } else if (link_) {
       link_->pump(set.at(index_));
       if (const auto hello = link_->next(); hello && rankIn(*hello, setup_) == rank_) {
@@ -88,11 +88,11 @@ class Caller final : public bootstrap::Source {
 
   void answered() {
     const auto dialer = std::move(dialer_);
-    if (dialer->state() == Dialer::State::Failed && dialer->shortage() != 0) {
+    if (dialer->state() == Dialer::State::failed && dialer->shortage() != 0) {
       throw Error(moeSystemError,
                   fmt::format("cannot connect to rank {} for puts: {}", rank_, errorText(dialer->shortage())));
     }
-    if (dialer->state() == Dialer::State::Failed) return hangUp(dialer->problem());
+    if (dialer->state() == Dialer::State::failed) return hangUp(dialer->problem());
     link_ = dialer->take();
     sendHello(*link_, setup_);
   }

@@ -236,18 +236,18 @@ void TcpReceiver::obey(Inbound& in) {
     return group_.lose(*in.peer, moeRemoteError, fmt::format("rank {}: {}", in.peer->rank, fault));
   }
   switch (frame.kind) {
-    case TcpKind::Bytes:
+    case TcpKind::bytes:
       in.target = frame.target;
       in.bytesLeft = frame.bytes;
       return;
-    case TcpKind::Word:
+    case TcpKind::word:
       return writer_->writeWord(frame.target, frame.word);
-    case TcpKind::Drain:
+    case TcpKind::drain:
       writer_->settle();
       in.peer->leaving = true;
       in.peer->answerWanted = true;
       return sender_.attend();
-    case TcpKind::Drained:
+    case TcpKind::drained:
       in.peer->drained = true;
       return;
   }

@@ -53,16 +53,16 @@ bool TcpSender::carry(const Put& put) {
   if (out->peer->gone || out->broken) return true;
   if (out->backlog.size() >= backlogMax_) return false;
   if (put.bytes == 0) {
-    queue(*out, {TcpKind::Word, 0, put.target, put.source});
+    queue(*out, {TcpKind::word, 0, put.target, put.source});
   } else if (!append(*out, put)) {
-    queue(*out, {TcpKind::Bytes, put.bytes, put.target, 0}, put.source);
+    queue(*out, {TcpKind::bytes, put.bytes, put.target, 0}, put.source);
   }
   return true;
 }
 
 void TcpSender::queue(Outbound& out, const TcpFrame& frame, std::uint64_t source) {
   out.backlog.push_back({frame, source, frame.bytes, true});
-  out.open = frame.kind == TcpKind::Bytes ? &out.backlog.back() : nullptr;
+  out.open = frame.kind == TcpKind::bytes ? &out.backlog.back() : nullptr;
   activate(out);
 }
 
@@ -132,8 +132,8 @@ bool TcpSender::answer() {
     if (out->peer->gone) continue;
     const bool answers = out->peer->answerWanted.exchange(false);
     const bool drains = out->peer->drainWanted.exchange(false);
-    if (answers) queue(*out, {TcpKind::Drained, 0, 0, 0});
-    if (drains) queue(*out, {TcpKind::Drain, 0, 0, 0});
+    if (answers) queue(*out, {TcpKind::drained, 0, 0, 0});
+    if (drains) queue(*out, {TcpKind::drain, 0, 0, 0});
     did = did || answers || drains;
   }
   return did;

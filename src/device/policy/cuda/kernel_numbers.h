@@ -9,7 +9,7 @@ namespace moe {
 
 // Of bulk kernels: warps per block, and beside them those of a divided step that describe rows.
 inline constexpr int kBulkWarpsMax = 8;
-constexpr int describingWarps(Step step) {
+MOE_HOST_DEVICE constexpr int describingWarps(Step step) {
   return rowOf(step).isDivided() ? 4 : 0;
 }
 inline constexpr int kBulkStages = 3;  // bulk copies that a warp keeps in flight

@@ -1,9 +1,12 @@
-// How the host backend runs steps (MOECOMM_HOST_SIMD, MOECOMM_HOST_THREADS).
+// How backends run steps: MOECOMM_BULK, MOECOMM_HOST_SIMD, MOECOMM_HOST_THREADS.
 #pragma once
 
 #include "device/kernels/host_simd.h"
 
 namespace moe {
+
+// Whether kernels use the GPU's bulk-copy engine.
+enum class Bulk : std::int32_t { automatic = 0, on = 1, off = 2 };
 
 struct HostOptions {
   HostSimd simd = HostSimd::automatic;
