@@ -43,7 +43,7 @@ class CudaPuts : public Base {
     const unsigned users = __ballot_sync(Base::kAll, puts);
     bool good = true;
     if (puts) good = cuda_put_queue::post(comm, users, mine);
-    if (!good) this->laneFail(comm, {0, Fault::timeout, Phase::puts, mine.to, 0, 0, 0, 0});
+    if (!good) this->laneFail(comm, lateRank(Phase::puts, mine.to, 0, 0));
     return __all_sync(Base::kAll, good) != 0;
   }
 
@@ -56,7 +56,7 @@ class CudaPuts : public Base {
     if (Base::lane() == leader) {
       const WaitLimit limit{memory.nanoseconds(), comm.orders};
       good = reservePuts(memory, ring, static_cast<std::uint32_t>(__popc(users)), limit, &index);
-      if (!good) this->laneFail(comm, {0, Fault::timeout, Phase::puts, mine.to, 0, 0, 0, 0});
+      if (!good) this->laneFail(comm, lateRank(Phase::puts, mine.to, 0, 0));
     }
     if (!__all_sync(Base::kAll, good)) return false;
     index = __shfl_sync(Base::kAll, index, leader);

@@ -242,7 +242,7 @@ class HostWarpOver {
 
  private:
   void lanePutFailed(const CommView& comm, int to) const {
-    if (!stopped(comm)) laneFail(comm, {0, Fault::timeout, Phase::puts, to, 0, 0, 0, 0});
+    if (!stopped(comm)) laneFail(comm, lateRank(Phase::puts, to, 0, 0));
   }
 
   template <class Look>
@@ -251,10 +251,8 @@ class HostWarpOver {
     const std::atomic_ref ref(*flag);
     while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
       look();
-      const auto late = [&]() -> Failure {
-        const auto seen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
-        const auto expected = static_cast<std::int64_t>(epoch);
-        return {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, expected, seen};
+      const auto late = [&] {
+        return lateRank(awaited.phase, awaited.rank(index), epoch, flagEpoch(ref.load(std::memory_order_relaxed)));
       };
       if (!patience.goesOn(late, [&](const Failure& failure) { laneFail(comm, failure); })) return false;
     }
