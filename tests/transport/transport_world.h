@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "device/policy/host/post.h"
 #include "device/policy/host/queue_memory.h"
 #include "device/queue/put_helper.h"
 #include "support/base/log_lines.h"

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "bootstrap/group/unique_id.h"
-#include "comm/handle/handle.h"
+#include "comm/handle/calls.h"
 #include "unit/forwarding_backend.h"
 
 namespace moe::test {
@@ -92,7 +92,7 @@ std::vector<Seen> seenBy(const std::vector<int>& awaited, const std::vector<std:
       const auto comm = createFailing(nranks, static_cast<int>(rank), id, lateFor(awaited[rank]));
       Handle& handle = addHandle(*comm);
       std::this_thread::sleep_for(delays[rank]);
-      handle.route({nullptr, nullptr, 0}, nullptr);
+      moe::route(handle, {nullptr, nullptr, 0}, nullptr);
       const auto begin = SteadyClock::now();
       seen[rank].result = comm->status();
       seen[rank].resultTook = SteadyClock::now() - begin;
@@ -129,7 +129,7 @@ TEST(CommFailure, IsSeenByEveryThreadThatLooks) {
         result = comm->status();
       });
     }
-    handle.route({nullptr, nullptr, 0}, nullptr);
+    moe::route(handle, {nullptr, nullptr, 0}, nullptr);
     hasFailed = true;
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(std::count(seen.begin(), seen.end(), moeInvalidArgument), 3) << "round " << round;
