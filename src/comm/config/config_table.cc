@@ -16,7 +16,7 @@ constexpr std::array kBackends = {Choice{"auto", moeBackendAuto}, Choice{"host",
 constexpr std::array kModes = {Choice{"both", moeModeAuto}, Choice{"ht", moeModeHt}, Choice{"ll", moeModeLl}};
 constexpr std::array kLevels = {Choice{"none", moeLogNone}, Choice{"error", moeLogError}, Choice{"warn", moeLogWarn},
                                 Choice{"info", moeLogInfo}, Choice{"debug", moeLogDebug}, Choice{"trace", moeLogTrace}};
-constexpr std::array kBulk = {Choice{"auto", static_cast<std::int32_t>(Bulk::automatic)},
+constexpr std::array kBulkChoices = {Choice{"auto", static_cast<std::int32_t>(Bulk::automatic)},
                               Choice{"on", static_cast<std::int32_t>(Bulk::on)},
                               Choice{"off", static_cast<std::int32_t>(Bulk::off)}};
 
@@ -105,7 +105,7 @@ const Setting kSettings[] = {
     {"MOECOMM_WATCH_FOLDER", "watchFolder", "", "none", FreeText{"path"},
      "Folder, writable for this user alone, in which each rank offers a socket to moe_top.", &Config::watchFolder,
      &User::watchFolder},
-    {"MOECOMM_BULK", nullptr, "auto", nullptr, std::span<const Choice>(kBulk),
+    {"MOECOMM_BULK", nullptr, "auto", nullptr, std::span<const Choice>(kBulkChoices),
      "Use the GPU's bulk-copy engine; auto uses it where it exists.", &Config::bulk, None{}},
     {"MOECOMM_HOST_THREADS", nullptr, "0", "0 (the processors of the rank's share, at most 8)",
      IntegerRange{0, HostOptions::kThreadsMax},

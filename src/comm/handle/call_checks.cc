@@ -6,6 +6,10 @@
 
 namespace moe {
 
+void refuse(const std::string& why) {
+  throw Error(moeInvalidArgument, why);
+}
+
 void checkRow(const Room& room, std::int32_t rowType, std::int32_t hidden, const char* call) {
   requireRange("args.rowType", rowType, moeRowBytes, moeRowFp32);
   const std::int64_t bytes = std::int64_t{hidden} * elementBytes(rowType);

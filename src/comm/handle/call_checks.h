@@ -2,12 +2,18 @@
 // and its value.
 #pragma once
 
-#include <array>
+#include <string>
 
 #include "comm/communicator/comm.h"
 #include "comm/handle/argument_checks.h"
 
 namespace moe {
+
+inline const std::uint8_t* bytesOf(const void* pointer) {
+  return static_cast<const std::uint8_t*>(pointer);
+}
+
+[[noreturn]] void refuse(const std::string& why);
 
 // A row of a dispatch or combine; `call` is named.
 void checkRow(const Room& room, std::int32_t rowType, std::int32_t hidden, const char* call);

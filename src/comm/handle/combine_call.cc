@@ -9,10 +9,6 @@
 namespace moe {
 namespace {
 
-const std::uint8_t* bytesOf(const void* pointer) {
-  return static_cast<const std::uint8_t*>(pointer);
-}
-
 bool carriesGrads(const moeCombineArgs_t& args) {
   return (args.flags & moeCombineGrads) != 0 || args.weightGrads != nullptr || args.outWeightGrads != nullptr;
 }

@@ -13,10 +13,6 @@
 namespace moe {
 namespace {
 
-const std::uint8_t* bytesOf(const void* pointer) {
-  return static_cast<const std::uint8_t*>(pointer);
-}
-
 // No layout has more rows than this, so no more can arrive.
 constexpr std::int64_t kRowsMost = INT32_MAX;
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "comm/handle/argument_checks.h"
+#include "comm/handle/call_checks.h"
 #include "comm/handle/dispatch_call.h"
 #include "device/rows/cast_type.h"
 
@@ -11,10 +11,6 @@ static_assert(int{kNoCast} == int{moeCastNone} && int{kCastFp8} == int{moeCastFp
               int{kCastFp8Ue8m0} == int{moeCastFp8Ue8m0} && int{kCastFp8Pow2} == int{moeCastFp8Pow2} &&
               int{kCastMxfp8} == int{moeCastMxfp8} && int{kCastMxfp4} == int{moeCastMxfp4} &&
               int{kCastNvfp4} == int{moeCastNvfp4});
-
-void refuse(const std::string& why) {
-  throw Error(moeInvalidArgument, why);
-}
 
 void refuseScale(const float* pointer, const char* name, const char* why) {
   if (pointer != nullptr) refuse(fmt::format("{} is {}, but {}", name, fmt::ptr(pointer), why));

@@ -6,6 +6,7 @@
 #include <climits>
 #include <string>
 
+#include "comm/handle/call_checks.h"
 #include "device/rows/cast_type.h"
 
 namespace moe {
@@ -17,10 +18,6 @@ constexpr const char* kPayloadInputs[] = {"args.payloads[0].in", "args.payloads[
                                           "args.payloads[3].in"};
 constexpr const char* kPayloadOutputs[] = {"args.payloads[0].out", "args.payloads[1].out", "args.payloads[2].out",
                                            "args.payloads[3].out"};
-
-void refuse(const std::string& why) {
-  throw Error(moeInvalidArgument, why);
-}
 
 std::string nameOf(int payload, const char* field) {
   return fmt::format("args.payloads[{}].{}", payload, field);
