@@ -17,8 +17,8 @@ constexpr std::array kModes = {Choice{"both", moeModeAuto}, Choice{"ht", moeMode
 constexpr std::array kLevels = {Choice{"none", moeLogNone}, Choice{"error", moeLogError}, Choice{"warn", moeLogWarn},
                                 Choice{"info", moeLogInfo}, Choice{"debug", moeLogDebug}, Choice{"trace", moeLogTrace}};
 constexpr std::array kBulkChoices = {Choice{"auto", static_cast<std::int32_t>(Bulk::automatic)},
-                              Choice{"on", static_cast<std::int32_t>(Bulk::on)},
-                              Choice{"off", static_cast<std::int32_t>(Bulk::off)}};
+                                     Choice{"on", static_cast<std::int32_t>(Bulk::on)},
+                                     Choice{"off", static_cast<std::int32_t>(Bulk::off)}};
 
 template <class Enum>
 constexpr Choice choice(const char* word, Enum value) {
