@@ -33,7 +33,6 @@ class DispatchCall {
   void checkPlaces(const DispatchPayloads& payloads) const;
 
   // Parameters.
-  void describe() const;
   void takeArguments(const DispatchPayloads& payloads);
   const float* rowWeights() const;
   void placeOutput(const DispatchPayloads& payloads);

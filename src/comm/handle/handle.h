@@ -41,7 +41,6 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   Room& room() const { return room_; }
   Backend& backend() const { return comm_.backend(); }
   const Statistics& counters() const { return statistics_; }
-  bool localOnly() const { return localOnly_; }
   bool lowLatency() const { return shape_.lowLatency; }
   bool rowsPerExpert() const {
     return shape_.layout == Layout::expertMajor || shape_.layout == Layout::expertMajorPadded;

@@ -36,9 +36,8 @@ enum class Step {
 enum class StepKind { route, dispatch, combine, report };
 // How rows are handed over: all at once, in waves, or in waves over rails.
 enum class Spread { once, waves, rails };
-// What its code is for, beside others: rows in slots, and rows that are coded on their way. `cast`: dispatches of rows
-// that are cast or have payloads; `wire`: combines whose rows travel in a wire format. They are steps of their own, so
-// that others carry nothing of it.
+// Steps whose code is compiled together. `cast`: dispatches of rows that are cast or have payloads; `codedCombine`:
+// combines whose rows travel in a wire format. They are steps of their own, so that others carry nothing of it.
 enum class StepFamily { route, htDispatch, cast, ll, combine, codedCombine };
 // The kernels of a step on a GPU: for one domain and for several, and those with bulk copies.
 enum StepKernels : int { kNear = 1, kFar = 2, kBulk = 4, kFarBulk = 8 };
@@ -52,7 +51,7 @@ struct StepRow {
   bool lands;    // a combine whose rows land at their owners
   int kernels;   // StepKernels
   int warps;     // of a block of its plain kernels, at most: the more, the fewer registers each has
-  int farWarps;  // of that for several domains
+  int farWarps;  // of that for several domains; 0: there is none
 
   MOE_HOST_DEVICE constexpr bool has(StepKernels kernel) const { return (kernels & kernel) != 0; }
   MOE_HOST_DEVICE constexpr bool combines() const { return kind == StepKind::combine; }
@@ -66,7 +65,7 @@ struct StepRow {
   MOE_HOST_DEVICE constexpr bool isDivided() const { return step == Step::htDispatch; }
 };
 
-inline constexpr std::size_t kStepCount = 19;
+inline constexpr std::size_t kStepCount = static_cast<std::size_t>(Step::tally) + 1;
 struct StepTable {
   StepRow rows[kStepCount];
 };
@@ -126,7 +125,8 @@ inline Spread spreadOf(const HandleView& h) {
 inline Step dispatchStep(const HandleView& h, bool casts) {
   if (h.lowLatency != 0) return Step::llDispatch;
   const StepFamily family = casts ? StepFamily::cast : StepFamily::htDispatch;
-  const auto fits = [&](const StepRow& row) { return row.family == family && row.spread == spreadOf(h); };
+  const Spread spread = spreadOf(h);
+  const auto fits = [&](const StepRow& row) { return row.family == family && row.spread == spread; };
   return std::find_if(std::begin(kSteps.rows), std::end(kSteps.rows), fits)->step;
 }
 // `landing`: whether rows land where they can. All ranks of a communicator have the same. `coded`: rows travel in a
