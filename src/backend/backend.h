@@ -37,6 +37,7 @@ struct Workload {
   std::int64_t bytes = 0;     // at most, that this rank's own tokens send between ranks
   bool lowLatency = false;    // rows go through registers
   bool waitsForRows = false;  // of a combine: rows of experts come meanwhile
+  bool split = false;         // among several domains
 };
 
 // Memory that belongs neither to the backend nor to the caller: a driver's queues, or the registers of an adapter that

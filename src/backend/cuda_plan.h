@@ -108,9 +108,15 @@ inline std::int64_t blocksOfTokens(const GpuMachine& machine, int tokens, int pi
   return tokens * each <= machine.multiprocessors / 2 ? tokens * each : tokens;
 }
 
+// As many as the kernel is made for that this work takes.
+inline int warpsOf(const Workload& work) {
+  const StepRow row = rowOf(work.step);
+  return work.split && row.has(kFar) ? row.farWarps : row.warps;
+}
+
 // One warp for each piece of a row.
 inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
-  const int warps = std::min(kSmallWarps, rowOf(work.step).warps);
+  const int warps = std::min(kSmallWarps, warpsOf(work));
   const int piecesOfRow = static_cast<int>((work.rowBytes + kPartBytes - 1) / kPartBytes);
   const bool byTokens = work.lowLatency && work.movesOnly, counts = work.step == Step::llRouteDispatch;
   const int share = work.movesOnly && !counts ? kSmallMoveShare : 1;
@@ -137,7 +143,7 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
   if (moves && (rowOf(work.step).kernels & (kBulk | kFarBulk)) != 0) {
     return {blocks, bulkWarps(machine, work.step, work.rowBytes), true, describingWarps(work.step)};
   }
-  return {blocks, rowOf(work.step).warps};
+  return {blocks, warpsOf(work)};
 }
 
 // A dispatch that routes has one more block if it may, and one of several counts alone: the others would wait for it.

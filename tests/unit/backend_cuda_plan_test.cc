@@ -171,7 +171,7 @@ TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
   constexpr int kCounts = 1;
   EXPECT_EQ(blocks(Step::llRouteDispatch, 0, 0, 14336), 1 + kCounts);
   EXPECT_EQ(blocks(Step::llRouteDispatch, 1, 0, 14336), 2 + kCounts);
-  EXPECT_EQ(blocks(Step::llRouteDispatch, 1, 0, 4096), 1 + kCounts);
+  EXPECT_EQ(blocks(Step::llRouteDispatch, 1, 0, 7168), 1 + kCounts);
   EXPECT_EQ(blocks(Step::llRouteDispatch, 32, 0, 14336), 64 + kCounts);
   EXPECT_EQ(blocks(Step::llRouteDispatch, 64, 0, 14336), 64 + kCounts);
   EXPECT_EQ(blocks(Step::llRouteDispatch, 512, 0, 14336), 132);
@@ -180,6 +180,21 @@ TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
     EXPECT_EQ(blocks(step, 1, 0, 14336), 2);
     EXPECT_EQ(blocks(step, 8, 0, 14336), 16);
     EXPECT_EQ(blocks(step, 512, 0, 14336), 33);
+  }
+}
+
+// Kernels for several domains may be made for fewer warps, as their code needs more registers.
+TEST(CudaPlan, NoKernelGetsMoreWarpsThanItIsMadeFor) {
+  for (const StepRow& row : kSteps.rows) {
+    for (const bool split : {false, true}) {
+      for (const int tokensMax : {128, 4096}) {
+        Workload work{row.step, tokensMax, tokensMax, 14336, 0};
+        work.lowLatency = true;
+        work.split = split;
+        const int most = split && row.has(kFar) ? row.farWarps : row.warps;
+        EXPECT_LE(planLaunch(kH200, work, false).warpsPerBlock, most) << row.name << " " << split << " " << tokensMax;
+      }
+    }
   }
 }
 

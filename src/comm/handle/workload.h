@@ -23,7 +23,8 @@ inline Workload workloadOf(const Handle& handle, Step step, const CallSize& call
           .sms = call.sms > 0 ? call.sms : handle.comm().config().sms,
           .movesOnly = call.movesOnly,
           .bytes = std::int64_t{call.tokens} * destinations * call.crossing,
-          .lowLatency = handle.lowLatency()};
+          .lowLatency = handle.lowLatency(),
+          .split = handle.room().view.split()};
 }
 
 }  // namespace moe

@@ -85,7 +85,7 @@ MOE_HOST_DEVICE constexpr StepTable stepTable() {
       {Step::htCastWaves,       "htCastWaves",       Kind::dispatch, Family::cast,         Spread::waves, false, kNear | kBulk,        8,    0},
       {Step::htCastRails,       "htCastRails",       Kind::dispatch, Family::cast,         Spread::rails, false, kFar,                 8,    8},
       {Step::llDispatch,        "llDispatch",        Kind::dispatch, Family::ll,           Spread::once,  false, kNear | kFar,         16,   16},
-      {Step::llRouteDispatch,   "llRouteDispatch",   Kind::dispatch, Family::ll,           Spread::once,  false, kNear | kFar,         12,   12},
+      {Step::llRouteDispatch,   "llRouteDispatch",   Kind::dispatch, Family::ll,           Spread::once,  false, kNear | kFar,         16,   12},
       {Step::llCombine,         "llCombine",         Kind::combine,  Family::ll,           Spread::once,  true,  kNear | kFar,         16,   16},
       {Step::combine,           "combine",           Kind::combine,  Family::combine,      Spread::once,  false, kNear | kFar | kBulk, 24,   16},
       {Step::combineWaves,      "combineWaves",      Kind::combine,  Family::combine,      Spread::waves, false, kNear | kBulk,        16,   0},

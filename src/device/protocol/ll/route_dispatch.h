@@ -81,13 +81,14 @@ class LlRouteDispatch {
   // False if a wait failed, or the rank is to stop. A route that this rank refuses is sent like others, without the
   // entries that cannot be.
   MOE_LANES bool send() const {
-    const LlShare share = LlShare::of(s_.args, block_.w);
-    int first = share.first;
+    int first = shareAgain().first;
     MOE_ROLLED
     for (;; first += kLlTokensAtOnce) {
+      const LlShare share = shareAgain();
       if (!sendTokens(share, Places(block_, share, first))) return false;
-      if (first + kLlTokensAtOnce >= share.end) break;
+      if (first + kLlTokensAtOnce >= shareAgain().end) break;
     }
+    const LlShare share = shareAgain();
     const Places last(block_, share, first);
     if (share.leads) LlTelling<S, Places>{s_, last}.storeCounts(inBlock_, warps_, last.refuses());
     s_.announceRows(
@@ -98,13 +99,20 @@ class LlRouteDispatch {
     return true;
   }
 
+  // Worked out anew where it is needed: what is kept while rows move would go through memory.
+  MOE_LANES LlShare shareAgain() const {
+    auto index = static_cast<std::uint32_t>(block_.w.index);
+    if constexpr (!kPlain) s_.warp.hold(index);
+    return LlShare::of(s_.args, {static_cast<int>(index), block_.w.count, block_.w.blocks});
+  }
+
   // The tokens at hand: rows, what travels beside them, headers.
   MOE_LANES bool sendTokens(const LlShare& share, const Places& places) const {
     const LlReady<S, Tabled> ready{s_, block_, places};
     const Range tokens{places.first(), places.first() + places.size()};
     const WarpIndex team = share.team(inBlock_, warps_);
     if (!llSendRows<LlParts, !kPlain>(s_, places, tokens, team, ready)) return false;
-    if (share.sharer == 0) LlTelling<S, Places>{s_, places}.storeHeaders(inBlock_, warps_);
+    if (shareAgain().sharer == 0) LlTelling<S, Places>{s_, places}.storeHeaders(inBlock_, warps_);
     if (!kPlain && s_.args.payloads.count != 0) llSendPayloads(s_.warp, s_.p, s_.w, places.first());
     return true;
   }
