@@ -177,11 +177,13 @@ class Rank {
     moeCombineArgs_t args = combineArgs();
     args.flags = moeSendOnly;
     args.sms = sms;
-    args.completeSms = multiprocessors_;
-    args.ready = ready_;
-    args.readyRows = expert_gemm::kTileRows;
+    moeReady_t ready = MOE_READY_INITIALIZER;
+    ready.words = ready_;
+    ready.blockRows = expert_gemm::kTileRows;
+    ready.completeSms = multiprocessors_;
+    args.ready = &ready;
     makeRowsOn(besideBlocks(sms));
-    args.readyValue = runs_ * static_cast<uint32_t>(columnTiles());
+    ready.value = runs_ * static_cast<uint32_t>(columnTiles());
     CHECK_CUDA(cudaStreamWaitEvent(stream_, begin_));
     CHECK(comm_, moeCombine(handle_, &args, stream_));
     CHECK_CUDA(cudaEventRecord(sent_, stream_));

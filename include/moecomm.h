@@ -32,6 +32,8 @@
  *  - A struct argument starts with `size`. Fill it with its INITIALIZER, then set the fields you need. A zero field
  *    means what its comment says. The library takes structs of an older size, whose missing fields count as zero, and
  *    of a newer size, if the unknown tail is zero.
+ *  - A struct that another one points to is optional and follows the same rules. The call reads it and keeps no pointer
+ *    to it. Sentences name its fields with a dot: args.cast.outScales.
  *  - No field has an enumeration type, so that enumerations may grow: an int32_t takes a value of one of those below.
  *
  * Array shapes stand in brackets: [tokens][hidden] is `tokens` rows, one behind the other, without gaps.
@@ -115,24 +117,10 @@ enum { moeRowBytes = 0, moeRowBf16 = 1, moeRowFp16 = 2, moeRowFp32 = 3 };
 /* The element type of expert ids. */
 enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
 
-/* What dispatch makes of the elements on their way. H is hidden; the bytes are those of a row.
- *
- * The rule of all casts, for each block (docs/guide/formats.md has examples, errors and the sources):
- *  - An element is multiplied by inputScale first (see moeWeightsOnInput, too), and that rounded to fp32.
- *  - amax is the largest magnitude in the block, at most FLT_MAX. The casts to blocks of 128 take at least 1e-4.
- *  - The fp32 scale is amax / 448, rounded. A power of two is 2^ceil(log2(amax / M)), M being 448, or 6 of E2M1. The
- *    scale of NVFP4 is globalScale * amax / 6, rounded to e4m3.
- *  - A code is the element times a factor, rounded to nearest even and saturated at M. The factor is a rounded
- *    quotient: 448 / amax for an fp32 scale (not the inverse of the rounded scale), globalScale / scale for NVFP4. For
- *    a power of two it is the exact inverse. So element ~ code * scale, for NVFP4 code * scale / globalScale.
- *  - A NaN among e4m3 codes does not count towards amax and stays NaN.
- *  - E2M1 has no NaN. The scale of its block becomes NaN (0xff, for NVFP4 0x7f), and all codes of the block are zeros.
- *    The codes of an NVFP4 block whose scale rounds to 0 are zeros, too.
- *  - Codes keep the signs of their elements, those of zeros and NaNs too: a zero is 0x8 (e4m3: 0x80) where the element
- *    is negative.
- *  - An infinity counts as FLT_MAX and becomes M. Nearly all else in its block decodes to zeros.
- * The bound of 1e-4 suits activations. A block whose elements are all far below it loses digits, and is zeros from
- * 2e-10 down. moeCastExact takes the bound away. */
+/* What dispatch makes of the elements on their way. H is hidden; the bytes are those of a row. Each block has a scale
+ * that follows from its largest magnitude, and codes are rounded to nearest even and saturate, so that element ~ code *
+ * scale (moeCastNvfp4: / globalScale). docs/guide/formats.md has the rules, bit for bit, what becomes of NaN and
+ * infinity, the errors and the sources. */
 enum {
   moeCastNone = 0,
   moeCastFp8 = 1,      /* blocks of 128, e4m3, fp32 scales: H + H/32 bytes */
@@ -146,15 +134,7 @@ enum {
 /* In which format the rows of a combine travel. H is hidden, a multiple of 128 except with moeWireRow; the bytes are
  * those of a row. What a rank sends for a token is the fp32 sum over its experts, coded once, without a rounding to the
  * row type; the owner adds what it decodes. HT across domains codes the sum of a domain once more.
- *  - The fp32 scale of 128 elements is their largest magnitude / 448, at least 2^-126.
- *  - NVFP4: the row's float F is the largest magnitude of its elements / (6 * 448), at least 2^-126. A block's scale is
- *    amax / (6 * F), rounded to e4m3; element ~ code * (scale * F).
- *  - Codes are rounded to nearest even and saturate. A NaN stays one, of NVFP4 with its block; an infinity counts as
- *    FLT_MAX and becomes the largest code. moeWireFp8 has no scale: what is above 448 becomes 448.
- *  - LogFMT-10: |element| ~ amax * 2^((code - 511) * step), codes 1 to 511; 0 is zero. step is log2(amax / amin) / 510,
- *    where log2(amax / amin) counts as at least 1 and at most 32: amax and amin are the largest and the least magnitude
- *    of 128 elements. A NaN makes its 128 NaN; an infinity counts as the largest bf16.
- * docs/guide/formats.md has the errors. */
+ * docs/guide/formats.md has the rules, bit for bit, and the errors. */
 enum {
   moeWireRow = 0,      /* the row type, rounded once more */
   moeWireFp8 = 1,      /* e4m3: H bytes */
@@ -163,11 +143,14 @@ enum {
   moeWireLogfmt10 = 4  /* sign and logarithm in 10 bits, two bf16 for 128 elements: H + H/4 + H/32 */
 };
 
-/* Where the scales of a cast lie: see moeDispatchArgs_t.scaleLayout. */
+/* Where scales and payloads lie. moeCast_t.scaleLayout says how. */
 enum {
   moeScalesRowMajor = 0,        /* those of a row together */
   moeScalesTokenContiguous = 1, /* those of a column together, for grouped GEMMs that load them with TMA */
-  moeScales128x4 = 2            /* blocks of 128 rows, as block-scaled tensor cores load them; scales of one byte */
+  moeScales128x4 = 2,           /* blocks of 128 rows, as block-scaled tensor cores load them; scales of one byte */
+  /* Of a payload alone: instead of words, an array of whole rows, on all ranks. Its rows have a multiple of 16 bytes
+   * and no strides, and both arrays are aligned to 16 bytes. It goes the way of the rows. */
+  moePayloadArray = 3
 };
 
 /* Who multiplies rows by their weights. */
@@ -178,26 +161,27 @@ enum {
   moeWeightsApply = 1
 };
 
-/* Bits of `flags`. The comments of moeDispatchArgs_t.flags and moeCombineArgs_t.flags say which they take. */
+/* Bits of `flags`. They are those of moeDispatchArgs_t and moeCombineArgs_t. */
 enum {
   /* Start now, finish in moeComplete. */
   moeSendOnly = 1,
-  /* Combine: gradients of the weights travel too, on all ranks. weightGrads and outWeightGrads imply it. A rank at
-   * which nothing arrived, and which routed nothing, may have neither array: it sets the bit. */
-  moeCombineGrads = 2,
-  /* Dispatch with a cast: amax has no lower bound to speak of (of fp8 5.3e-36). For gradients. MX and NVFP4 casts never
-   * have one. */
-  moeCastExact = 4,
-  /* Dispatch with a cast, of routes with one expert per token: each row is multiplied by its token's weight of moeRoute
-   * before it is cast. On all ranks. With inputScale, elements are multiplied once, by inputScale times the weight,
-   * rounded to fp32. Combine then takes moeWeightsApplied. */
-  moeWeightsOnInput = 8,
-  /* Dispatch, combine: this rank takes part with a refusal instead of its arguments, and its operation is done in one
-   * step. The step completes on all ranks and delivers nothing, and moeHandleGetStatus says that this rank has refused
-   * its arguments: on all ranks, but of LL combines, where this rank's rows count as zeros. Nothing else of args is
-   * read, but for rowType, hidden, wire and moeCombineGrads of an LL combine, which are those of the other ranks. A
-   * refused LL combine allocates memory. Not during stream capture: moeInvalidUsage. */
+  /* This rank takes part with a refusal instead of its arguments, and its operation is done in one step. The step
+   * completes on all ranks and delivers nothing, and moeHandleGetStatus says that this rank has refused its arguments:
+   * on all ranks, but of LL combines, where this rank's rows count as zeros. Nothing else of args is read, but for
+   * rowType, hidden, wire and whether grads is NULL of an LL combine, which are those of the other ranks. A refused LL
+   * combine allocates memory. Not during stream capture: moeInvalidUsage. */
   moeRefused = 16
+};
+
+/* Bits of a cast's `flags`. */
+enum {
+  /* amax has no lower bound to speak of (of fp8 5.3e-36), for gradients: else a block far below 1e-4 loses digits. MX
+   * and NVFP4 casts never have one. */
+  moeCastExact = 4,
+  /* Of routes with one expert per token: each row is multiplied by its token's weight of moeRoute before it is cast. On
+   * all ranks. With inputScale, elements are multiplied once, by inputScale times the weight, rounded to fp32. Combine
+   * then takes moeWeightsApplied. */
+  moeWeightsOnInput = 8
 };
 
 /* moeRoute, moeRouteDispatch: as `tokens`, the same as moeRefused. No other argument but `stream` is read. */
@@ -219,12 +203,11 @@ enum { moeLogNone = 0, moeLogError = 1, moeLogWarn = 2, moeLogInfo = 3, moeLogDe
 
 /* What a dispatch stores to the rows of its outputs that no row has arrived for. Bits of moeDispatchArgs_t.padding. */
 enum {
-  /* outTopkIdx and outRowExperts: invalidId, outTopkWeights: 0, outSourceIndex and outSourceInfo: -1 */
-  moePadIndices = 1,
-  moePadRows = 2 /* outRows, outSide, outScales, the payloads' outputs: 0 */
+  moePadIndices = 1, /* outTopkIdx and outRowExperts: invalidId, outTopkWeights: 0, outSourceIndex: -1 */
+  moePadRows = 2     /* outRows, outScales, the payloads' outputs: 0 */
 };
 
-/* Expert ids of moeDispatchArgs_t.outTopkIdx and outRowExperts. */
+/* Expert ids of moeDescribe_t.outTopkIdx and outRowExperts. */
 enum { moeIdsLocal = 0 /* 0..localExperts - 1 */, moeIdsGlobal = 1 /* as in topkIdx; with a placement: physical */ };
 
 /* An expert that a token names again, as in the dummy batch of an idle rank, whose ids are all equal. */
@@ -701,7 +684,7 @@ typedef struct moeHandleStatus {
  * The communicator stays good, and so do its other handles. This handle keeps its first fault until its next moeRoute
  * has run. Until then its operations complete, but deliver nothing; kernels learn of it from moeDeviceCounts_t.fault.
  *  - A dispatch does what it would do if no token went anywhere: it stores no row, fills what args.padding asks for,
- *    and zeros in outExpertOffsets, outScaleBlockOffsets and outLayoutRange. Counters of rows stay as they are. Arrival
+ *    and zeros in outExpertOffsets, outBlockOffsets and outLayoutRange. Counters of rows stay as they are. Arrival
  *    words count it.
  *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero. Where this rank alone has the fault,
  *    it still sums the rows of the other ranks, and takes their gradients: only its own rows are missing.
@@ -711,7 +694,7 @@ typedef struct moeHandleStatus {
  *    that differ between ranks. All ranks have the fault. Across domains, outputs may hold anything, but for what
  *    args.padding asks for.
  *  - LL dispatch: values that differ. All ranks have the fault, and outputs may hold anything, but for those that are
- *    filled by a step of their own (moeDispatchArgs_t).
+ *    filled by a step of their own (moeDescribe_t).
  *  - LL dispatch and combine: an output or rows that are too small, gradients that are missing. That rank alone has the
  *    fault. Its tokens still go to the others. The rows of its experts count as zeros, for itself and for the others,
  *    which deliver what they have.
@@ -740,7 +723,7 @@ MOE_API moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, 
 /* Words by which a kernel that runs beside moeDispatch learns whose rows are there, so that expert GEMMs begin before
  * it ends.
  * words[e] >> MOE_ARRIVAL_SHIFT counts the handle's dispatches, replays of captured ones too, of which all rows of
- * local expert e are in the outputs, with side payload, scales and what describes them. Words never go back. HT in one
+ * local expert e are in the outputs, with payloads, scales and what describes them. Words never go back. HT in one
  * domain completes the experts in order, an eighth of them at a time. Otherwise all complete at the end.
  * docs/internals/protocol.md, "Arrival words", says how to launch such a kernel. examples/expert_overlap.cu is one. */
 typedef struct moeArrivals {
@@ -806,13 +789,77 @@ MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
 
 /* ---- Dispatch and combine --------------------------------------------------------------------------------------- */
 
-/* A payload that travels with each row: words of 4 bytes, from anywhere to anywhere, such as scales in columns. Strides
- * are in bytes, multiples of 4. Memory is device memory, aligned to 4 bytes. */
-typedef struct moePayload {
+/* For the structs of this section:
+ *  - Arrays are device memory and stay valid until the work has run. Rows are aligned to 16 bytes, all other arrays to
+ *    their elements.
+ *  - "outRows" in a shape is the number of rows of the handle's layout: moeCounts_t.layoutRows.
+ *  - Outputs overlap neither inputs nor each other. What the host can see of that is refused. */
+
+/* A cast of the rows on their way. moeDispatchArgs_t.rowType and hidden are those of `rows`; hidden is a multiple of
+ * 128. outRows takes [outRows][hidden] codes of one byte, or [outRows][hidden / 2] bytes of two E2M1 codes: the even
+ * element's in the low half. */
+typedef struct moeCast {
   size_t size;
-  int32_t bytes;     /* of a row; a multiple of 4; on all ranks the same */
-  int32_t outLayout; /* moeScales value: `out` has the shape that scaleLayout gives to outScales, of bytes / 4 words */
-  const void* in;    /* word w of token t is at in + t * inRowStride + w * inWordStride; NULL if 0 tokens are routed */
+  int32_t type; /* moeCast value, the same on all ranks; 0: no cast */
+  /* moeScales value; ranks may differ. With words = hidden / 128; of moeCastFp8Ue8m0 hidden / 512, rounded up; of
+   * moeCastNvfp4 hidden / 64:
+   * ROW_MAJOR: [outRows][words].
+   * TOKEN_CONTIGUOUS: [words][outRowsMax]; of RANK_MAJOR [words][nranks * tokensMax]; of EXPERT_MAJOR_PADDED
+   * [localExperts][words][nranks * tokensMax].
+   * 128x4: [blocks][words][512 bytes], not with fp32 scales. docs/guide/formats.md, "Blocks of 128 rows", has the
+   * number of blocks and the place of each scale. */
+  int32_t scaleLayout;
+  int32_t flags; /* moeCastExact, moeWeightsOnInput */
+  /* The scales in 32-bit words. A word is one fp32, or the bytes of 4 neighbouring blocks: the first block in the
+   * lowest byte, 0 for a block that the row does not have. May be NULL if outRows is. HT: in the same kind of memory as
+   * outRows. */
+  void* outScales;
+  /* Numbers that the step reads when it casts this rank's rows, so a kernel before it on the stream may write them.
+   * Finite, globalScale above 0; NULL: 1. Receivers are not told them: ranks agree on globalScale, and on inputScale if
+   * they want to undo it. */
+  const float* inputScale;  /* [1] elements are multiplied by it first */
+  const float* globalScale; /* [1] moeCastNvfp4: such as 448 * 6 / the largest magnitude of all rows; else NULL */
+} moeCast_t;
+#define MOE_CAST_INITIALIZER \
+  { sizeof(moeCast_t), 0, 0, 0, NULL, NULL, NULL }
+
+/* What a dispatch tells of the rows that arrive. An array that is not wanted is NULL. outRowExperts and outLayoutRange
+ * are filled by a step of its own behind the dispatch, or behind moeComplete; arrival words say nothing of them. */
+typedef struct moeDescribe {
+  size_t size;
+  int32_t idKind;    /* moeIds value: how outTopkIdx and outRowExperts name experts */
+  int32_t invalidId; /* in outTopkIdx and padded outRowExperts: no expert of this rank; 0: -1 */
+  /* FLAT, RANK_MAJOR: [outRows][topk] the expert (idKind), or invalidId where it is not on this rank, in the handle's
+   * index type. Other layouts: NULL. */
+  void* outTopkIdx;
+  /* FLAT, RANK_MAJOR: [outRows][topk], 0 where the expert is not on this rank. EXPERT_MAJOR*: [outRows]. */
+  float* outTopkWeights;
+  int32_t* outSourceIndex;   /* [outRows]: source rank * tokensMax of the handle + source token */
+  int32_t* outRowExperts;    /* EXPERT_MAJOR*: [outRows] the row's expert (idKind). Others: NULL */
+  int32_t* outExpertOffsets; /* EXPERT_MAJOR: [localExperts + 1], a copy of the offsets. Others: NULL */
+  /* EXPERT_MAJOR with moeScales128x4, of scales or a payload: [localExperts + 1] the block at which each expert's group
+   * begins, and where the last one ends. An expert may have a block more than its rows need. If expertAlignment is a
+   * multiple of 128, they are the experts' offsets / 128. Others: NULL */
+  int32_t* outBlockOffsets;
+  /* EXPERT_MAJOR*: [localExperts][nranks]: where the rows of each source begin in the expert's group, counted from the
+   * group's first row, << 32, | how many there are. Others: NULL */
+  int64_t* outLayoutRange;
+  /* Counters of the caller, which may serve several handles. They grow as those of moeHandleGetStatistics do, with or
+   * without config.statistics. */
+  int32_t* cumulativeRows;   /* [localExperts]: rows of each expert */
+  int64_t* cumulativeWaitNs; /* [nranks]: waited for each rank; in moeRoute only with config.statistics */
+} moeDescribe_t;
+#define MOE_DESCRIBE_INITIALIZER \
+  { sizeof(moeDescribe_t), 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+
+/* What travels beside each row, such as scales that the caller made: words of 4 bytes, from anywhere to anywhere.
+ * Strides are in bytes, multiples of 4. Memory is aligned to 4 bytes. */
+typedef struct moePayload {
+  size_t size;   /* of an array of them, the first one's counts for all */
+  int32_t bytes; /* of a row; a multiple of 4; on all ranks the same */
+  /* moeScales value: `out` has the shape that scaleLayout gives to outScales, of bytes / 4 words; or moePayloadArray */
+  int32_t outLayout;
+  const void* in; /* word w of token t is at in + t * inRowStride + w * inWordStride; NULL if 0 tokens are routed */
   int64_t inRowStride;   /* 0: bytes */
   int64_t inWordStride;  /* 0: 4 */
   void* out;             /* in the same kind of memory as outRows; NULL if outRows is NULL */
@@ -822,109 +869,40 @@ typedef struct moePayload {
 #define MOE_PAYLOAD_INITIALIZER \
   { sizeof(moePayload_t), 0, 0, NULL, 0, 0, NULL, 0, 0 }
 
-/* The arguments of moeDispatch and moeRouteDispatch. For these and for moeCombineArgs_t:
- *  - Arrays are device memory and stay valid until the work has run. Rows and side payload are aligned to 16 bytes, all
- *    other arrays to their elements, topkIdx too.
- *  - "outRows" in a shape is the number of rows of the handle's layout: moeCounts_t.layoutRows.
- *  - Outputs overlap neither inputs nor each other. What the host can see of that is refused.
- * outLayoutRange, outSourceInfo and outRowExperts are filled by a step of its own behind the dispatch, or behind
- * moeComplete. Arrival words say nothing of them. */
+/* The arguments of moeDispatch and moeRouteDispatch. */
 typedef struct moeDispatchArgs {
   size_t size;
-  const void* rows;  /* [tokens][hidden]; NULL if this rank routed 0 tokens */
-  int32_t rowType;   /* moeRow value; 0: opaque bytes, and hidden counts bytes */
-  int32_t hidden;    /* elements of a row; hidden times the element size is a multiple of 16 */
-  const void* side;  /* [tokens][sideBytes]: travels with the rows, such as the caller's scales; or NULL */
-  int32_t sideBytes; /* a multiple of 16; 0: none */
-  int32_t flags;     /* moeSendOnly, moeCastExact, moeWeightsOnInput; moeRefused */
-
+  const void* rows; /* [tokens][hidden]; NULL if this rank routed 0 tokens */
+  int32_t rowType;  /* moeRow value; 0: opaque bytes, and hidden counts bytes */
+  int32_t hidden;   /* elements of a row; hidden times the element size is a multiple of 16 */
+  int32_t flags;    /* moeSendOnly; moeRefused */
+  int32_t sms;      /* GPU multiprocessors for this call; 0: the communicator's setting */
   /* [outRows][hidden]. HT: peers write window memory themselves; other memory costs a local copy. LL RANK_MAJOR: NULL
    * leaves the rows where they came, see moeHandleGetView. */
   void* outRows;
-  /* [outRows][sideBytes], in the same kind of memory as outRows. NULL if sideBytes is 0 or outRows is NULL. */
-  void* outSide;
   /* Rows that outRows can hold. If more arrive, nothing is delivered, and moeHandleGetStatus names both numbers. */
   int64_t outRowsMax;
-  /* FLAT, RANK_MAJOR: [outRows][topk] the expert (idKind), or invalidId where it is not on this rank, in the handle's
-   * index type; or NULL. Other layouts: NULL. */
-  void* outTopkIdx;
-  /* FLAT, RANK_MAJOR: [outRows][topk], 0 where the expert is not on this rank. EXPERT_MAJOR*: [outRows]. Or NULL. */
-  float* outTopkWeights;
-  int32_t* outSourceIndex;   /* [outRows]: source rank * tokensMax of the handle + source token; or NULL */
-  int32_t* outExpertOffsets; /* EXPERT_MAJOR: [localExperts + 1], a copy of the offsets; or NULL. Others: NULL */
-  int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
-
-  /* moeCast value, the same on all ranks. rowType and hidden are those of `rows`; hidden is a multiple of 128.
-   * outRows takes [outRows][hidden] codes of one byte, or [outRows][hidden / 2] bytes of two E2M1 codes: the even
-   * element's in the low half. */
-  int32_t cast;
-  /* With a cast: the scales in 32-bit words. A word is one fp32, or the bytes of 4 neighbouring blocks: the first block
-   * in the lowest byte, 0 for a block that the row does not have. May be NULL if outRows is. HT: in the same kind of
-   * memory as outRows. Ranks may differ in scaleLayout. */
-  void* outScales;
-  /* moeScales value. With words = hidden / 128; of moeCastFp8Ue8m0 hidden / 512, rounded up; of moeCastNvfp4
-   * hidden / 64:
-   * ROW_MAJOR: [outRows][words].
-   * TOKEN_CONTIGUOUS: [words][outRowsMax]; of RANK_MAJOR [words][nranks * tokensMax]; of EXPERT_MAJOR_PADDED
-   * [localExperts][words][nranks * tokensMax].
-   * 128x4: [blocks][words][512 bytes], not with fp32 scales. Each group of rows has blocks of its own: the rows of an
-   * expert, of a source in RANK_MAJOR, or all in FLAT. Scale k of the group's row m is byte
-   * (m / 128 * words + k / 4) * 512 + m % 32 * 16 + m / 32 % 4 * 4 + k % 4 behind the group's first block. In blocks
-   * that have a row, places of rows that do not exist are 0; with moePadRows in the others too. Blocks, with up(n) = (n
-   * + 127) / 128: FLAT up(outRowsMax); RANK_MAJOR [nranks][up(tokensMax)]; EXPERT_MAJOR_PADDED [localExperts][up(nranks
-   * * tokensMax)]; EXPERT_MAJOR (outRowsMax + localExperts * (128 - d)) / 128, where d is the greatest common divisor
-   * of expertAlignment and 128. */
-  int32_t scaleLayout;
   /* moePad bits; 0: rows for which nothing arrived are left untouched. These are, of FLAT and EXPERT_MAJOR, alignment
    * rows and the rows from the last one up to outRowsMax; of the others, the unused ones of the layout's rows. With a
    * bit set, the outputs that it fills have room for all of them. Ranks may differ. */
   int32_t padding;
-  int32_t idKind;    /* moeIds value: how outTopkIdx and outRowExperts name experts */
-  int32_t invalidId; /* in outTopkIdx: no expert of this rank; 0: -1 */
-
-  /* EXPERT_MAJOR*: [localExperts][nranks]: where the rows of each source begin in the expert's group, counted from the
-   * group's first row, << 32, | how many there are; or NULL. Others: NULL */
-  int64_t* outLayoutRange;
-  /* [outRows][3]: source rank, source token, and the position in that token's topkIdx; the last one -1 in FLAT and
-   * RANK_MAJOR, where a row stands for all of a token's experts here. Or NULL. moePadIndices: -1, -1, -1. */
-  int32_t* outSourceInfo;
-  /* EXPERT_MAJOR*: [outRows] the row's expert (idKind); or NULL. Others: NULL. moePadIndices: invalidId. */
-  int32_t* outRowExperts;
-
-  /* Counters of the caller, which may serve several handles; or NULL. They grow as those of moeHandleGetStatistics do,
-   * with or without config.statistics. */
-  int32_t* cumulativeRows;   /* [localExperts]: rows of each expert */
-  int64_t* cumulativeWaitNs; /* [nranks]: waited for each rank; in moeRoute only with config.statistics */
-
-  /* With a cast: numbers that the step reads when it casts this rank's rows, so a kernel before it on the stream may
-   * write them. Finite, globalScale above 0; NULL: 1. Receivers are not told them: ranks agree on globalScale, and on
-   * inputScale if they want to undo it. */
-  const float* inputScale;  /* [1] elements are multiplied by it first */
-  const float* globalScale; /* [1] moeCastNvfp4: such as 448 * 6 / the largest magnitude of all rows; else NULL */
-
-  /* EXPERT_MAJOR with moeScales128x4, of scales or a payload: [localExperts + 1] the block at which each expert's group
-   * begins, and where the last one ends; or NULL. An expert may have a block more than its rows need. If
-   * expertAlignment is a multiple of 128, they are the experts' offsets / 128. Others: NULL */
-  int32_t* outScaleBlockOffsets;
-
-  /* host [payloadCount], read by the call: up to 4 payloads instead of `side`. On the wire they are one side payload,
-   * word behind word: together, rounded up to 16 bytes, at most config.sideBytesMax and 16384 bytes, and so they lie in
-   * moeHandleView_t.side. `side` is faster for one array of whole rows. */
-  const moePayload_t* payloads;
   int32_t payloadCount; /* 0..4; 0: none */
+  /* host [payloadCount]. On the wire they are one side payload, word behind word: together, rounded up to 16 bytes, at
+   * most config.sideBytesMax and, unless it is an array, 16384 bytes. So they lie in moeHandleView_t.side.
+   */
+  const moePayload_t* payloads;
+  const moeCast_t* cast;         /* host [1]; NULL: rows travel as they are */
+  const moeDescribe_t* describe; /* host [1]; NULL: nothing beside rows and payloads is stored */
 } moeDispatchArgs_t;
-#define MOE_DISPATCH_ARGS_INITIALIZER                                                                                 \
-  {                                                                                                                   \
-    sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, \
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                                                       \
-  }
+#define MOE_DISPATCH_ARGS_INITIALIZER \
+  { sizeof(moeDispatchArgs_t), NULL, 0, 0, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL }
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe.
  * Rows arrive in the order of source rank, then source token, on every run.
- * hidden, rowType, sideBytes, cast and the sizes of payloads must be the same on all ranks. If they differ, nothing is
- * delivered, and moeHandleGetStatus names the field and two values. Returns moeInvalidArgument, moeInvalidUsage (no
- * route; an operation of this handle awaits moeComplete; too many outstanding), moeCudaError, or the communicator's
- * failure. docs/internals/protocol.md, "HT dispatch" and "LL dispatch". */
+ * hidden, rowType, the type of the cast and the bytes of payloads must be the same on all ranks. If they differ,
+ * nothing is delivered, and moeHandleGetStatus names the field and two values. Returns moeInvalidArgument,
+ * moeInvalidUsage (no route; an operation of this handle awaits moeComplete; too many outstanding), moeCudaError, or
+ * the communicator's failure. docs/internals/protocol.md, "HT dispatch" and "LL dispatch". */
 MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
 
 /* moeRoute and moeDispatch in one call, for layers that have other experts in every step. Afterwards the handle is as
@@ -938,7 +916,40 @@ MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* arg
 MOE_API moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                                      const moeDispatchArgs_t* args, moeStream_t stream);
 
-/* The arguments of moeCombine. What moeDispatchArgs_t says of both operations' arrays holds here too. */
+/* Words by which a kernel beside a combine, or another thread, says which `rows` are there. It makes the rows of a
+ * block, then adds to the block's word: a release at device scope. The call reads a row when its word minus `value`, as
+ * int32, is not negative. So the words of the next call go on from those of this one, with a higher value.
+ * Only with a row per expert: EXPERT_MAJOR and EXPERT_MAJOR_PADDED, where rows are sent as they become ready (HT: made
+ * for peers). Ranks may differ. Until the call has ended, rows and words are the library's; with moeSendOnly until its
+ * first part has ended, or with completeSms until moeComplete has. Words that do not come end the communicator a little
+ * before its timeout, and the sentence names the expert. Limit `sms`: the call holds them while it waits. */
+typedef struct moeReady {
+  size_t size;
+  /* Of each block one; NULL: all rows are there. EXPERT_MAJOR: blockRows divides expertAlignment, and row r has word r
+   * / blockRows. EXPERT_MAJOR_PADDED: each local expert has places / blockRows words, rounded up, where places is
+   * nranks * the route's bound of tokens. */
+  const uint32_t* words;
+  int32_t blockRows; /* 64 or 128; 0: a block is a local expert */
+  uint32_t value;    /* what a word must have reached */
+  /* With moeSendOnly, with words or without: GPU multiprocessors for moeComplete; 0: as many as for this call. A
+   * combine beside a GEMM sends with few of them, and sums with many when the GEMM has ended. In LL it also leaves
+   * moeComplete the rows that it has not sent when all words have come. */
+  int32_t completeSms;
+} moeReady_t;
+#define MOE_READY_INITIALIZER \
+  { sizeof(moeReady_t), NULL, 0, 0, 0 }
+
+/* Gradients of the weights, which travel with the rows of a combine: on all ranks or on none. If only some ranks have
+ * the struct, they differ: see moeCombine. */
+typedef struct moeGrads {
+  size_t size;
+  const float* weightGrads; /* in the layout of moeDescribe_t.outTopkWeights; NULL if nothing arrived here */
+  float* outWeightGrads;    /* [tokens][topk], 0 for unused entries; NULL if this rank routed 0 tokens */
+} moeGrads_t;
+#define MOE_GRADS_INITIALIZER \
+  { sizeof(moeGrads_t), NULL, NULL }
+
+/* The arguments of moeCombine. */
 typedef struct moeCombineArgs {
   size_t size;
   /* [outRows][hidden] in the layout that dispatch produced. NULL if nothing arrived here; if something did, NULL or a
@@ -947,54 +958,29 @@ typedef struct moeCombineArgs {
    * (LL). Otherwise the library prepares rows for peers from them; HT does that in config.stagingRows, which must be
    * enough. */
   const void* rows;
-  int32_t rowType;   /* moeRowBf16, moeRowFp16 or moeRowFp32 */
-  int32_t hidden;    /* elements of a row */
-  int32_t weights;   /* moeWeights value; ranks may differ */
-  int32_t flags;     /* moeSendOnly, moeCombineGrads; moeRefused */
-  void* out;         /* [tokens][hidden]; NULL if this rank routed 0 tokens */
-  const void* bias0; /* [tokens][hidden], added to the sum; or NULL. May be `out` itself */
-  const void* bias1; /* [tokens][hidden], added after bias0; or NULL. May be `out` itself */
-
-  /* Gradients of the weights, in the layout of dispatch's outTopkWeights. NULL if no rank has any, or if nothing
-   * arrived here. */
-  const float* weightGrads;
-  /* [tokens][topk], 0 for unused entries. NULL if no rank has gradients, or if this rank routed 0 tokens. If only some
-   * ranks have gradients, they differ: see moeCombine. */
-  float* outWeightGrads;
-  int32_t sms; /* GPU multiprocessors for this call; 0: the communicator's setting */
+  int32_t rowType; /* moeRowBf16, moeRowFp16 or moeRowFp32 */
+  int32_t hidden;  /* elements of a row */
+  int32_t flags;   /* moeSendOnly; moeRefused */
+  int32_t sms;     /* GPU multiprocessors for this call; 0: the communicator's setting */
   /* moeWire value, the same on all ranks. Except with moeWireRow, peers read no rows of the caller: the library codes
    * them into its slots, or in HT into config.stagingRows. So `rows` may not be moeHandleGetView's combineRows. */
   int32_t wire;
-  int64_t* cumulativeWaitNs; /* [nranks]: as in moeDispatchArgs_t */
-
+  int32_t weights; /* moeWeights value; ranks may differ */
   /* [tokens][topk] of the route's topkIdx, for moeWeightsApply in a handle with config.combineWeights; NULL: the
    * weights of the route. Entries without an expert are not looked at, merged ones add up. Read by the call, with
    * moeSendOnly by its first part, which then waits for the weights of all ranks. Such a combine first brings the
    * weights to the ranks of the experts, one hop more: weights that are known when routing are cheaper there. Layouts
    * without a row per expert take the array and ignore it. */
   const float* topkWeights;
-
-  /* Words by which a kernel beside this call, or another thread, says which `rows` are there; NULL: all are. It makes
-   * the rows of a block, then adds to the block's word: a release at device scope. The call reads a row when its word
-   * minus readyValue, as int32, is not negative. So the words of the next call go on from those of this one, with a
-   * higher readyValue. Only with a row per expert: EXPERT_MAJOR and EXPERT_MAJOR_PADDED, where rows are sent as they
-   * become ready (HT: made for peers). Ranks may differ. Until the call has ended, rows and words are the library's;
-   * with moeSendOnly until its first part has ended, or with completeSms until moeComplete has. Words that do not come
-   * end the communicator a little before its timeout, and the sentence names the expert. Limit `sms`: the call holds
-   * them while it waits. See also completeSms. */
-  const uint32_t* ready;
-  /* Rows of a block: 64 or 128, or 0, a word for each local expert. EXPERT_MAJOR: divides expertAlignment, and row r
-   * has word r / readyRows. EXPERT_MAJOR_PADDED: each local expert has places / readyRows words, rounded up, where
-   * places is nranks * the route's bound of tokens. */
-  int32_t readyRows;
-  uint32_t readyValue; /* what a word must have reached */
-  /* With moeSendOnly: GPU multiprocessors for moeComplete; 0: as many as for this call. A combine beside a GEMM sends
-   * with few of them, and sums with many when the GEMM has ended. In LL it also leaves moeComplete the rows that it has
-   * not sent when all words have come. */
-  int32_t completeSms;
+  void* out;                 /* [tokens][hidden]; NULL if this rank routed 0 tokens */
+  const void* bias0;         /* [tokens][hidden], added to the sum; or NULL. May be `out` itself */
+  const void* bias1;         /* [tokens][hidden], added after bias0; or NULL. May be `out` itself */
+  int64_t* cumulativeWaitNs; /* [nranks]: as in moeDescribe_t; or NULL */
+  const moeGrads_t* grads;   /* host [1]; NULL: no gradients travel */
+  const moeReady_t* ready;   /* host [1]; NULL: all rows are there */
 } moeCombineArgs_t;
 #define MOE_COMBINE_ARGS_INITIALIZER \
-  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 0, 0, 0 }
+  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 
 /* Brings the rows back and sums them for each token. Collective, stream-ordered, graph-safe.
  * The sum is made in fp32, with separately rounded products and sums. Each rank sums over its experts in top-k order

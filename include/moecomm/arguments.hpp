@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -109,18 +110,41 @@ static_assert(sizeof(Payload) == sizeof(moePayload_t));
 
 // ---- Dispatch -------------------------------------------------------------------------------------------------------
 
-// moeDispatchArgs_t with its defaults. All fields are there; moecomm.h says what they mean, which memory arrays are in,
-// and how long they must live. An address that is stored to a field is passed on unchecked. The setters take arrays
-// with sizes, and fill the fields that follow from them. Each call compares these sizes with the handle and its route
-// before it calls the library: Error with moeInvalidArgument names the argument. Arrays may be larger. The struct may
-// be used for many calls; it keeps addresses and sizes as they were when they were set.
-class DispatchArgs : public moeDispatchArgs_t {
+// moeDispatchArgs_t with its defaults, and the optional structs that it points to as members. All fields are there;
+// moecomm.h says what they mean, which memory arrays are in, and how long they must live. An address that is stored to
+// a field is passed on unchecked. The setters take arrays with sizes, and fill the fields that follow from them. Each
+// call compares these sizes with the handle and its route before it calls the library: Error with moeInvalidArgument
+// names the argument. Arrays may be larger. The struct may be used for many calls; it keeps addresses and sizes as they
+// were when they were set.
+class DispatchArgs : private moeDispatchArgs_t {
  public:
+  using moeDispatchArgs_t::flags;
+  using moeDispatchArgs_t::hidden;
+  using moeDispatchArgs_t::outRows;
+  using moeDispatchArgs_t::outRowsMax;
+  using moeDispatchArgs_t::padding;
+  using moeDispatchArgs_t::payloadCount;
+  using moeDispatchArgs_t::payloads;
+  using moeDispatchArgs_t::rows;
+  using moeDispatchArgs_t::rowType;
+  using moeDispatchArgs_t::sms;
+  moeCast_t cast = MOE_CAST_INITIALIZER;
+  moeDescribe_t describe = MOE_DESCRIBE_INITIALIZER;
+
   DispatchArgs() noexcept : moeDispatchArgs_t MOE_DISPATCH_ARGS_INITIALIZER {}
   // With setRows.
   template <class Rows, class OutRows>
   DispatchArgs(const Rows& in, OutRows&& out, std::int32_t elements) : DispatchArgs() {
     setRows(in, out, elements);
+  }
+
+  // What the C functions take, for as long as this object is there and does not change.
+  moeDispatchArgs_t native() const noexcept {
+    moeDispatchArgs_t args = *this;
+    args.cast = &cast;
+    args.describe = &describe;
+    if (payloads == nullptr && payloadCount == 1) args.payloads = &payload_;
+    return args;
   }
 
   // rows [tokens][hidden], and outRows [outRows][hidden] of the same type. The type gives rowType, and the size of
@@ -131,7 +155,7 @@ class DispatchArgs : public moeDispatchArgs_t {
     const Span sink(out);
     using Element = std::remove_const_t<std::remove_pointer_t<decltype(source.data())>>;
     static_assert(std::is_same_v<Element*, decltype(sink.data())>, "outRows must hold the type that rows holds");
-    cast = moeCastNone;
+    cast.type = moeCastNone;
     setSource(source, elements);
     setSink(sink, elements, rowType == moeRowBytes ? sizeof(Element) : 1);
   }
@@ -148,33 +172,31 @@ class DispatchArgs : public moeDispatchArgs_t {
     static_assert(sizeof(*sink.data()) == 1, "outRows must hold codes of one byte");
     static_assert(sizeof(*words.data()) == 4, "outScales must hold floats or words of 32 bits");
     setSource(Span(in), elements);
-    cast = kind;
+    cast.type = kind;
     setSink(sink, static_cast<std::int32_t>(codeBytes()), 1);
-    scaleLayout = layout;
-    outScales = words.data();
+    cast.scaleLayout = layout;
+    cast.outScales = words.data();
     scalesExtent_ = detail::Extent(words);
   }
 
   // Of a cast: one number each.
-  void setInputScale(Span<const float> number) { set(inputScale, inputScaleExtent_, number); }
-  void setGlobalScale(Span<const float> number) { set(globalScale, globalScaleExtent_, number); }
+  void setInputScale(Span<const float> number) { set(cast.inputScale, inputScaleExtent_, number); }
+  void setGlobalScale(Span<const float> number) { set(cast.globalScale, globalScaleExtent_, number); }
 
-  // side [tokens][sideBytes] and outSide [outRows][sideBytes], in elements of any type.
-  //   bytes  sideBytes
-  template <class Side, class OutSide>
-  void setSide(const Side& in, OutSide&& out, std::int32_t bytes) {
+  // One payload as an array: rows [tokens][bytes] and their output [outRows][bytes], in elements of any type.
+  template <class In, class Out>
+  void setPayload(const In& in, Out&& out, std::int32_t bytes) {
     const Span source(in);
     const Span sink(out);
-    side = source.data();
-    outSide = sink.data();
-    sideBytes = bytes;
-    sideExtent_ = detail::Extent(source);
-    sideExtent_.elements *= sizeof(*source.data());
-    outSideExtent_ = detail::Extent(sink);
-    outSideExtent_.elements *= sizeof(*sink.data());
+    payload_ = Payload(source.data(), sink.data(), bytes, moePayloadArray);
+    payloads = nullptr;
+    payloadCount = 1;
+    payloadIn_ = detail::Extent(source);
+    payloadIn_.elements *= sizeof(*source.data());
+    payloadOut_ = detail::Extent(sink);
+    payloadOut_.elements *= sizeof(*sink.data());
   }
-
-  // Instead of side: up to four payloads, which are read by each call. The array lives as long.
+  // Up to four payloads, which are read by each call. The array lives as long.
   void setPayloads(Span<const Payload> array) {
     payloads = array.data();
     payloadCount = detail::toInt32("the number of payloads", array.size());
@@ -183,15 +205,14 @@ class DispatchArgs : public moeDispatchArgs_t {
 
   void setOutTopkIdx(Span<std::int32_t> array) { setTopkIdx(array, moeIndexInt32); }
   void setOutTopkIdx(Span<std::int64_t> array) { setTopkIdx(array, moeIndexInt64); }
-  void setOutTopkWeights(Span<float> array) { set(outTopkWeights, weightsExtent_, array); }
-  void setOutSourceIndex(Span<std::int32_t> array) { set(outSourceIndex, sourceIndexExtent_, array); }
-  void setOutExpertOffsets(Span<std::int32_t> array) { set(outExpertOffsets, offsetsExtent_, array); }
-  void setOutScaleBlockOffsets(Span<std::int32_t> array) { set(outScaleBlockOffsets, blocksExtent_, array); }
-  void setOutLayoutRange(Span<std::int64_t> array) { set(outLayoutRange, rangeExtent_, array); }
-  void setOutSourceInfo(Span<std::int32_t> array) { set(outSourceInfo, infoExtent_, array); }
-  void setOutRowExperts(Span<std::int32_t> array) { set(outRowExperts, expertsExtent_, array); }
-  void setCumulativeRows(Span<std::int32_t> array) { set(cumulativeRows, cumulativeExtent_, array); }
-  void setCumulativeWaitNs(Span<std::int64_t> array) { set(cumulativeWaitNs, waitExtent_, array); }
+  void setOutTopkWeights(Span<float> array) { set(describe.outTopkWeights, weightsExtent_, array); }
+  void setOutSourceIndex(Span<std::int32_t> array) { set(describe.outSourceIndex, sourceIndexExtent_, array); }
+  void setOutExpertOffsets(Span<std::int32_t> array) { set(describe.outExpertOffsets, offsetsExtent_, array); }
+  void setOutBlockOffsets(Span<std::int32_t> array) { set(describe.outBlockOffsets, blocksExtent_, array); }
+  void setOutLayoutRange(Span<std::int64_t> array) { set(describe.outLayoutRange, rangeExtent_, array); }
+  void setOutRowExperts(Span<std::int32_t> array) { set(describe.outRowExperts, expertsExtent_, array); }
+  void setCumulativeRows(Span<std::int32_t> array) { set(describe.cumulativeRows, cumulativeExtent_, array); }
+  void setCumulativeWaitNs(Span<std::int64_t> array) { set(describe.cumulativeWaitNs, waitExtent_, array); }
 
  private:
   friend class Handle;
@@ -203,7 +224,7 @@ class DispatchArgs : public moeDispatchArgs_t {
   }
   template <class T>
   void setTopkIdx(Span<T> array, std::int32_t type) {
-    outTopkIdx = array.data();
+    describe.outTopkIdx = array.data();
     topkIdxExtent_ = detail::Extent(array);
     indexType_ = type;
   }
@@ -232,49 +253,57 @@ class DispatchArgs : public moeDispatchArgs_t {
     // Of the rows themselves, those that outRowsMax admits. If more come, all ranks hear of it from the library.
     const bool all = (padding & moePadRows) != 0 || outRows == nullptr;
     const detail::Axis filled{"outRows", all ? row.size : std::max<std::int64_t>(outRowsMax, 0)};
-    const detail::Axis token{"tokens", shape.tokens}, topk{"topk", shape.topk};
-    const detail::Axis expert{"localExperts", shape.localExperts};
+    const detail::Axis token{"tokens", shape.tokens};
     rowsExtent_.require("args.rows", rows, {token, {"hidden", hidden}});
-    sideExtent_.require("args.side", side, {token, {"sideBytes", sideBytes}});
+    if (payloads == nullptr) {
+      payloadIn_.require("args.payloads[0].in", payload_.in, {token, {"bytes", payload_.bytes}});
+      payloadOut_.require("args.payloads[0].out", payload_.out, {filled, {"bytes", payload_.bytes}});
+    }
     payloadExtent_.require("args.payloads", payloads, {{"payloadCount", payloadCount}});
     outRowsExtent_.require("args.outRows", outRows, {filled, rowAxis()});
-    outSideExtent_.require("args.outSide", outSide, {filled, {"sideBytes", sideBytes}});
-    if (scaleLayout == moeScales128x4) {
-      scalesExtent_.require("args.outScales", outScales,
+    requireCast(shape, filled);
+    requireDescribed(shape, row);
+  }
+  void requireCast(const detail::Shape& shape, const detail::Axis& filled) const {
+    if (cast.scaleLayout == moeScales128x4) {
+      scalesExtent_.require("args.cast.outScales", cast.outScales,
                             {{"blocks", scaleBlocks(shape)}, {"words", scaleWords()}, {"128", 128}});
     } else {
-      scalesExtent_.require("args.outScales", outScales, {filled, {"words", scaleWords()}});
+      scalesExtent_.require("args.cast.outScales", cast.outScales, {filled, {"words", scaleWords()}});
     }
-    blocksExtent_.require("args.outScaleBlockOffsets", outScaleBlockOffsets,
-                          {{"localExperts + 1", shape.localExperts + 1}});
-    inputScaleExtent_.require("args.inputScale", inputScale, {{"1", 1}});
-    globalScaleExtent_.require("args.globalScale", globalScale, {{"1", 1}});
-    if (topkIdxExtent_.data != nullptr && topkIdxExtent_.data == outTopkIdx)
-      detail::requireIndexType("args.outTopkIdx", indexType_, shape.indexType);
-    topkIdxExtent_.require("args.outTopkIdx", outTopkIdx, {row, topk});
-    if (shape.hasRowPerExpert()) {
-      weightsExtent_.require("args.outTopkWeights", outTopkWeights, {row});
-    } else {
-      weightsExtent_.require("args.outTopkWeights", outTopkWeights, {row, topk});
-    }
-    sourceIndexExtent_.require("args.outSourceIndex", outSourceIndex, {row});
-    offsetsExtent_.require("args.outExpertOffsets", outExpertOffsets, {{"localExperts + 1", shape.localExperts + 1}});
-    rangeExtent_.require("args.outLayoutRange", outLayoutRange, {expert, {"nranks", shape.nranks}});
-    infoExtent_.require("args.outSourceInfo", outSourceInfo, {row, {"3", 3}});
-    expertsExtent_.require("args.outRowExperts", outRowExperts, {row});
-    cumulativeExtent_.require("args.cumulativeRows", cumulativeRows, {expert});
-    waitExtent_.require("args.cumulativeWaitNs", cumulativeWaitNs, {{"nranks", shape.nranks}});
+    inputScaleExtent_.require("args.cast.inputScale", cast.inputScale, {{"1", 1}});
+    globalScaleExtent_.require("args.cast.globalScale", cast.globalScale, {{"1", 1}});
   }
-  bool packsTwo() const noexcept { return cast == moeCastMxfp4 || cast == moeCastNvfp4; }
+  void requireDescribed(const detail::Shape& shape, const detail::Axis& row) const {
+    const moeDescribe_t& d = describe;
+    const detail::Axis topk{"topk", shape.topk}, expert{"localExperts", shape.localExperts};
+    const detail::Axis ends{"localExperts + 1", shape.localExperts + 1};
+    if (topkIdxExtent_.data != nullptr && topkIdxExtent_.data == d.outTopkIdx)
+      detail::requireIndexType("args.describe.outTopkIdx", indexType_, shape.indexType);
+    topkIdxExtent_.require("args.describe.outTopkIdx", d.outTopkIdx, {row, topk});
+    if (shape.hasRowPerExpert()) {
+      weightsExtent_.require("args.describe.outTopkWeights", d.outTopkWeights, {row});
+    } else {
+      weightsExtent_.require("args.describe.outTopkWeights", d.outTopkWeights, {row, topk});
+    }
+    sourceIndexExtent_.require("args.describe.outSourceIndex", d.outSourceIndex, {row});
+    offsetsExtent_.require("args.describe.outExpertOffsets", d.outExpertOffsets, {ends});
+    blocksExtent_.require("args.describe.outBlockOffsets", d.outBlockOffsets, {ends});
+    rangeExtent_.require("args.describe.outLayoutRange", d.outLayoutRange, {expert, {"nranks", shape.nranks}});
+    expertsExtent_.require("args.describe.outRowExperts", d.outRowExperts, {row});
+    cumulativeExtent_.require("args.describe.cumulativeRows", d.cumulativeRows, {expert});
+    waitExtent_.require("args.describe.cumulativeWaitNs", d.cumulativeWaitNs, {{"nranks", shape.nranks}});
+  }
+  bool packsTwo() const noexcept { return cast.type == moeCastMxfp4 || cast.type == moeCastNvfp4; }
   std::int64_t codeBytes() const noexcept { return packsTwo() ? hidden / 2 : hidden; }
   detail::Axis rowAxis() const {
     return packsTwo() ? detail::Axis{"hidden / 2", codeBytes()} : detail::Axis{"hidden", hidden};
   }
   // 32-bit words of a row's scales. A word has one fp32 for 128 elements, or four bytes, each for a block.
   std::int64_t scaleWords() const noexcept {
-    if (cast == moeCastNvfp4) return hidden / 64;
+    if (cast.type == moeCastNvfp4) return hidden / 64;
     const std::int32_t blocks = hidden / 128;
-    return cast == moeCastFp8Ue8m0 ? (blocks + 3) / 4 : blocks;
+    return cast.type == moeCastFp8Ue8m0 ? (blocks + 3) / 4 : blocks;
   }
 
   // Blocks of scales in all groups of rows, with moeScales128x4.
@@ -287,9 +316,10 @@ class DispatchArgs : public moeDispatchArgs_t {
     return (most + experts * (128 - std::gcd(shape.alignment, 128))) / 128;
   }
 
-  detail::Extent rowsExtent_, sideExtent_, outRowsExtent_, outSideExtent_, scalesExtent_, topkIdxExtent_;
-  detail::Extent weightsExtent_, sourceIndexExtent_, offsetsExtent_, rangeExtent_, infoExtent_, expertsExtent_;
-  detail::Extent cumulativeExtent_, waitExtent_, inputScaleExtent_, globalScaleExtent_, blocksExtent_, payloadExtent_;
+  Payload payload_;  // of setPayload
+  detail::Extent rowsExtent_, outRowsExtent_, payloadIn_, payloadOut_, payloadExtent_, scalesExtent_;
+  detail::Extent inputScaleExtent_, globalScaleExtent_, topkIdxExtent_, weightsExtent_, sourceIndexExtent_;
+  detail::Extent offsetsExtent_, blocksExtent_, rangeExtent_, expertsExtent_, cumulativeExtent_, waitExtent_;
   std::int32_t indexType_ = moeIndexInt32;
 };
 
@@ -298,13 +328,36 @@ class DispatchArgs : public moeDispatchArgs_t {
 // moeCombineArgs_t with its defaults, in the same way. What `rows` must have is known with the host backend, in the
 // layouts RANK_MAJOR and EXPERT_MAJOR_PADDED, and once counts() has been asked for this route. Otherwise the size of
 // rows and weightGrads is not checked.
-class CombineArgs : public moeCombineArgs_t {
+class CombineArgs : private moeCombineArgs_t {
  public:
+  using moeCombineArgs_t::bias0;
+  using moeCombineArgs_t::bias1;
+  using moeCombineArgs_t::cumulativeWaitNs;
+  using moeCombineArgs_t::flags;
+  using moeCombineArgs_t::hidden;
+  using moeCombineArgs_t::out;
+  using moeCombineArgs_t::rows;
+  using moeCombineArgs_t::rowType;
+  using moeCombineArgs_t::sms;
+  using moeCombineArgs_t::topkWeights;
+  using moeCombineArgs_t::weights;
+  using moeCombineArgs_t::wire;
+  std::optional<moeGrads_t> grads;  // without a value: no gradients travel
+  moeReady_t ready = MOE_READY_INITIALIZER;
+
   CombineArgs() noexcept : moeCombineArgs_t MOE_COMBINE_ARGS_INITIALIZER {}
   // With setRows.
   template <class Rows, class Out>
   CombineArgs(const Rows& in, Out&& sums, std::int32_t elements) : CombineArgs() {
     setRows(in, sums, elements);
+  }
+
+  // What the C functions take, for as long as this object is there and does not change.
+  moeCombineArgs_t native() const noexcept {
+    moeCombineArgs_t args = *this;
+    args.grads = grads.has_value() ? &*grads : nullptr;
+    args.ready = &ready;
+    return args;
   }
 
   // rows [outRows][hidden] and out [tokens][hidden] of the same type, which gives rowType.
@@ -334,11 +387,10 @@ class CombineArgs : public moeCombineArgs_t {
   }
 
   // weightGrads as outTopkWeights of dispatch, outWeightGrads [tokens][topk].
-  void setWeightGrads(Span<const float> grads, Span<float> outGrads) {
-    weightGrads = grads.data();
-    outWeightGrads = outGrads.data();
-    gradsExtent_ = detail::Extent(grads);
-    outGradsExtent_ = detail::Extent(outGrads);
+  void setWeightGrads(Span<const float> weightGrads, Span<float> outWeightGrads) {
+    grads = moeGrads_t{sizeof(moeGrads_t), weightGrads.data(), outWeightGrads.data()};
+    gradsExtent_ = detail::Extent(weightGrads);
+    outGradsExtent_ = detail::Extent(outWeightGrads);
   }
   // [tokens][topk], for moeWeightsApply in a handle with config.combineWeights.
   void setTopkWeights(Span<const float> array) {
@@ -352,9 +404,9 @@ class CombineArgs : public moeCombineArgs_t {
   // Words of blocks of `blockRows` rows (0: of experts), which are there when their word has reached `value`. With
   // blocks the size of the array is checked in the layout EXPERT_MAJOR_PADDED alone.
   void setReady(Span<const std::uint32_t> words, std::int32_t blockRows, std::uint32_t value) {
-    ready = words.data();
-    readyRows = blockRows;
-    readyValue = value;
+    ready.words = words.data();
+    ready.blockRows = blockRows;
+    ready.value = value;
     readyExtent_ = detail::Extent(words);
   }
 
@@ -376,23 +428,25 @@ class CombineArgs : public moeCombineArgs_t {
     const detail::Axis token{"tokens", shape.tokens}, topk{"topk", shape.topk}, width{"hidden", hidden};
     if (row.size >= 0 && shape.arrived != 0) {  // where nothing came, nothing is read
       rowsExtent_.require("args.rows", rows, {row, width});
-      gradsExtent_.require("args.weightGrads", weightGrads,
+      gradsExtent_.require("args.grads.weightGrads", grads.has_value() ? grads->weightGrads : nullptr,
                            {row, shape.hasRowPerExpert() ? detail::Axis{"1", 1} : topk});
     }
     outExtent_.require("args.out", out, {token, width});
     bias0Extent_.require("args.bias0", bias0, {token, width});
     bias1Extent_.require("args.bias1", bias1, {token, width});
-    outGradsExtent_.require("args.outWeightGrads", outWeightGrads, {token, topk});
+    outGradsExtent_.require("args.grads.outWeightGrads", grads.has_value() ? grads->outWeightGrads : nullptr,
+                            {token, topk});
     topkWeightsExtent_.require("args.topkWeights", topkWeights, {token, topk});
     waitExtent_.require("args.cumulativeWaitNs", cumulativeWaitNs, {{"nranks", shape.nranks}});
     requireReady(shape);
   }
   void requireReady(const detail::Shape& shape) const {
     const detail::Axis experts{"localExperts", shape.localExperts};
-    if (readyRows <= 0) return readyExtent_.require("args.ready", ready, {experts});
+    if (ready.blockRows <= 0) return readyExtent_.require("args.ready.words", ready.words, {experts});
     if (shape.layout != moeLayoutExpertMajorPadded) return;
     const std::int64_t places = std::int64_t{shape.nranks} * shape.bound;
-    readyExtent_.require("args.ready", ready, {experts, {"blocks", (places + readyRows - 1) / readyRows}});
+    readyExtent_.require("args.ready.words", ready.words,
+                         {experts, {"blocks", (places + ready.blockRows - 1) / ready.blockRows}});
   }
 
   detail::Extent rowsExtent_, outExtent_, bias0Extent_, bias1Extent_, gradsExtent_, outGradsExtent_;

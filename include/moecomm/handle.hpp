@@ -169,7 +169,7 @@ class Handle {
   void dispatch(const DispatchArgs& args, moeStream_t stream = nullptr) {
     require();
     args.require(state_->shape);
-    dispatch(static_cast<const moeDispatchArgs_t&>(args), stream);
+    dispatch(args.native(), stream);
   }
   void dispatch(const moeDispatchArgs_t& args, moeStream_t stream = nullptr) {
     const moeComm_t comm = require();
@@ -187,7 +187,7 @@ class Handle {
   void routeDispatch(const Routing& routing, const DispatchArgs& args, moeStream_t stream = nullptr) {
     require();
     args.require(nextShape(routing.require(state_->shape)));
-    routeDispatch(routing, static_cast<const moeDispatchArgs_t&>(args), stream);
+    routeDispatch(routing, args.native(), stream);
   }
   void routeDispatch(const Routing& routing, const moeDispatchArgs_t& args, moeStream_t stream = nullptr) {
     const moeComm_t comm = require();
@@ -208,7 +208,7 @@ class Handle {
     require();
     learnCounts();
     args.require(state_->shape);
-    combine(static_cast<const moeCombineArgs_t&>(args), stream);
+    combine(args.native(), stream);
   }
   void combine(const moeCombineArgs_t& args, moeStream_t stream = nullptr) {
     const moeComm_t comm = require();

@@ -112,7 +112,7 @@ void Session::allocateOutputs() {
   outSources_ = {device_, outRowCount_};
   if (options_.layout != moeLayoutExpertMajor) return;
   outExpertOffsets_ = {device_, plan(0).expertOffsets.size()};
-  if (options_.scales == moeScales128x4) outScaleBlockOffsets_ = {device_, plan(0).expertOffsets.size()};
+  if (options_.scales == moeScales128x4) outBlockOffsets_ = {device_, plan(0).expertOffsets.size()};
 }
 
 Session::~Session() {
@@ -143,56 +143,49 @@ void Session::route(int version) {
 }
 
 void Session::dispatch(int source) {
-  const moeDispatchArgs_t args = dispatchArgs(source);
-  check(moeDispatch(handle_, &args, device_.stream()), comm_, "moeDispatch");
+  check(moeDispatch(handle_, &askDispatch(source), device_.stream()), comm_, "moeDispatch");
 }
 
 void Session::routeDispatch(int version) {
   const Version& route = at(version);
-  const moeDispatchArgs_t args = dispatchArgs(version);
-  check(moeRouteDispatch(handle_, route.topkIdx.get(), route.topkWeights.get(), route.plan.tokens(), &args,
-                         device_.stream()),
+  check(moeRouteDispatch(handle_, route.topkIdx.get(), route.topkWeights.get(), route.plan.tokens(),
+                         &askDispatch(version), device_.stream()),
         comm_, "moeRouteDispatch");
 }
 
-void Session::setSide(int source, moeDispatchArgs_t* args) {
-  const float* from = sourceSides_[static_cast<std::size_t>(source)].get();
-  if (options_.side == Side::array) {
-    args->side = from;
-    args->outSide = outSide_.get();
-    args->sideBytes = options_.sideBytes();
-    return;
-  }
+void Session::setPayload(int source) {
   const bool columns = options_.side == Side::columns;
   payload_.bytes = options_.sideBytes();
-  payload_.in = from;
+  payload_.in = sourceSides_[static_cast<std::size_t>(source)].get();
   payload_.out = outSide_.get();
+  payload_.outLayout = options_.side == Side::array ? moePayloadArray : moeScalesRowMajor;
   payload_.inRowStride = payload_.outRowStride = columns ? 4 : 0;
   payload_.inWordStride = columns ? std::int64_t{plan(source).tokens()} * 4 : 0;
   payload_.outWordStride = columns ? static_cast<std::int64_t>(outRowCount_) * 4 : 0;
-  args->payloads = &payload_;
-  args->payloadCount = 1;
 }
 
-moeDispatchArgs_t Session::dispatchArgs(int source) {
-  moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+const moeDispatchArgs_t& Session::askDispatch(int source) {
   const bool fp8 = options_.format == Format::fp8;
-  args.rows = sources_[static_cast<std::size_t>(source)].get();
-  args.rowType = fp8 ? moeRowBytes : static_cast<std::int32_t>(options_.format) + moeRowBf16;
-  args.hidden = options_.hidden;
-  setSide(source, &args);
-  args.flags = options_.sendOnly ? moeSendOnly : 0;
-  args.outRows = outRows_.get();
-  args.outRowsMax = inSlots_ ? 0 : static_cast<std::int64_t>(outRowCount_);
-  args.outTopkIdx = outTopkIdx_.get();
-  args.outTopkWeights = outTopkWeights_.get();
-  args.outSourceIndex = outSources_.get();
-  args.outExpertOffsets = outExpertOffsets_.get();
-  args.cast = static_cast<std::int32_t>(options_.cast);
-  args.outScales = outScales_.get();
-  args.scaleLayout = options_.scales;
-  args.outScaleBlockOffsets = outScaleBlockOffsets_.get();
-  return args;
+  setPayload(source);
+  cast_.type = static_cast<std::int32_t>(options_.cast);
+  cast_.outScales = outScales_.get();
+  cast_.scaleLayout = options_.scales;
+  describe_.outTopkIdx = outTopkIdx_.get();
+  describe_.outTopkWeights = outTopkWeights_.get();
+  describe_.outSourceIndex = outSources_.get();
+  describe_.outExpertOffsets = outExpertOffsets_.get();
+  describe_.outBlockOffsets = outBlockOffsets_.get();
+  dispatch_.rows = sources_[static_cast<std::size_t>(source)].get();
+  dispatch_.rowType = fp8 ? moeRowBytes : static_cast<std::int32_t>(options_.format) + moeRowBf16;
+  dispatch_.hidden = options_.hidden;
+  dispatch_.flags = options_.sendOnly ? moeSendOnly : 0;
+  dispatch_.outRows = outRows_.get();
+  dispatch_.outRowsMax = inSlots_ ? 0 : static_cast<std::int64_t>(outRowCount_);
+  dispatch_.payloads = &payload_;
+  dispatch_.payloadCount = options_.sideBytes() > 0 ? 1 : 0;
+  dispatch_.cast = options_.cast != Cast::none ? &cast_ : nullptr;
+  dispatch_.describe = &describe_;
+  return dispatch_;
 }
 
 void Session::combine(int version) {
@@ -241,7 +234,7 @@ void Session::verifyWords(const Version& version, const void* actual, const void
                           static_cast<const std::uint32_t*>(expected), findings});
 }
 
-// Follows moeDispatchArgs_t. Rows in their slots have their scales behind the codes.
+// Follows moeCast_t. Rows in their slots have their scales behind the codes.
 ScaleAddress Session::scaleAddress(const Version& version) const {
   constexpr std::int64_t kOneGroup = INT64_MAX, kWord = 4;
   const std::int64_t words = options_.scaleWords();
@@ -263,7 +256,7 @@ ScaleAddress Session::blockAddress(const Version& version) const {
   ScaleAddress at{outScales_.get(), INT64_MAX, 0, blockBytes, kColumnBytes, true};
   if (options_.layout == moeLayoutExpertMajor) {
     at.groupRows = version.expertOffsets.get();
-    at.groupBlocks = outScaleBlockOffsets_.get();
+    at.groupBlocks = outBlockOffsets_.get();
     at.experts = static_cast<int>(version.expertOffsets.count()) - 1;
   } else if (options_.layout != moeLayoutFlat) {
     at.group = options_.layout == moeLayoutRankMajor ? slotCount_ / nranks_ : slotCount_;

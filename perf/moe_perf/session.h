@@ -76,7 +76,7 @@ class Session {
  private:
   // Enough for the scales of this many rows.
   static std::int64_t scaleBytes(const Options& options, std::int64_t layoutRows, int nranks);
-  moeDispatchArgs_t dispatchArgs(int source);
+  const moeDispatchArgs_t& askDispatch(int source);
   struct Version {
     Plan plan;
     Buffer<std::int32_t> topkIdx;
@@ -109,7 +109,7 @@ class Session {
     if (!mayBeColumns || options_.side != Side::columns) return {first, shape_.sideFloats, 1};
     return {first, 1, static_cast<std::int64_t>(rows)};
   }
-  void setSide(int source, moeDispatchArgs_t* args);
+  void setPayload(int source);
   void makeHandle(int tokensMax);
   void allocateOutputs();
   ScaleAddress scaleAddress(const Version& version) const;
@@ -130,11 +130,15 @@ class Session {
   std::array<Version, kVersions> versions_;
   std::array<Buffer<std::byte>, kVersions> sources_;
   std::array<Buffer<float>, kVersions> sourceSides_;
-  moePayload_t payload_ = MOE_PAYLOAD_INITIALIZER;  // of the call that is made
+  // Of the call that is made.
+  moeDispatchArgs_t dispatch_ = MOE_DISPATCH_ARGS_INITIALIZER;
+  moeCast_t cast_ = MOE_CAST_INITIALIZER;
+  moeDescribe_t describe_ = MOE_DESCRIBE_INITIALIZER;
+  moePayload_t payload_ = MOE_PAYLOAD_INITIALIZER;
   OutputMemory outRows_;
   OutputMemory outSide_;
-  OutputMemory outScales_;                     // with a cast; rows in slots have their scales behind them instead
-  Buffer<std::int32_t> outScaleBlockOffsets_;  // of EXPERT_MAJOR with scales in blocks
+  OutputMemory outScales_;                // with a cast; rows in slots have their scales behind them instead
+  Buffer<std::int32_t> outBlockOffsets_;  // of EXPERT_MAJOR with scales in blocks
   bool inSlots_ = false;  // LL RANK_MAJOR: rows stay in the handle's memory, and combine reads them there
   moeHandleView_t view_ = MOE_HANDLE_VIEW_INITIALIZER;
   int slotCount_ = 0;            // nranks * tokensMax

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, NamedTuple
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
 import moecomm  # noqa: E402
-from moecomm import _native  # noqa: E402
+from moecomm import _library, _native  # noqa: E402
 
 
 WARM = 20  # steps after which every handle of a ring has been used
@@ -76,7 +76,7 @@ def structs(handle: Any, ids: Any, rows: Any, there: int, out: Any) -> Callable[
     common = dict(rowType=row_type, hidden=hidden)
     dispatch = ctypes.byref(_native.moeDispatchArgs_t(rows=at(rows), **common))
     combine = ctypes.byref(_native.moeCombineArgs_t(rows=there, out=at(out), **common))
-    pointer, address, library = handle.pointer, at(ids), _native.library()
+    pointer, address, library = handle.pointer, at(ids), _library.library()
     route_dispatch, sum_up = library.moeRouteDispatch, library.moeCombine
 
     def step() -> None:

@@ -8,7 +8,7 @@
 The rules of include/moecomm.h hold: every rank makes the same calls in the same order."""
 
 from ._version import VERSION as __version__
-from ._native import library
+from ._library import library
 from .comm import Communicator, Info, Limits, MemorySize, Peer
 from .comm import error_string, limits, memory_size, unique_id, version
 from .errors import (
@@ -26,15 +26,18 @@ from .errors import (
 )
 from .handle import Handle
 from .handle_answers import Counts, DeviceCounts, HandleView
-from .payloads import Payload
+from .parts import Cast, Describe, Grads, Payload, Ready
 from .window import WindowMemory
 
 __all__ = [
     "Aborted",
+    "Cast",
     "Communicator",
     "Counts",
     "CudaError",
+    "Describe",
     "DeviceCounts",
+    "Grads",
     "Handle",
     "HandleView",
     "InProgress",
@@ -47,6 +50,7 @@ __all__ = [
     "MoeError",
     "Payload",
     "Peer",
+    "Ready",
     "RemoteError",
     "SystemFailure",
     "Timeout",

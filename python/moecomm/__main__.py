@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any, Dict, List, Optional
 
-from ._native import library
+from ._library import library
 from ._version import VERSION
 from .comm import Communicator, unique_id, version
 from .errors import MoeError

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from .arrays import NOTHING, Array
 from .checks import Place, RowFormat, require_shape, take
 from .layouts import Layout
+
+Kind = TypeVar("Kind")
+
+
+def require_kind(given: Any, kind: Type[Kind], what: str) -> Kind:
+    """Requires one of the classes in parts.py. Says what is found, but of an array only its type."""
+    if isinstance(given, kind):
+        return given
+    found = repr(given) if isinstance(given, (str, int, float)) else f"a {type(given).__name__}"
+    raise TypeError(f"{what} is {found}, expected a {kind.__name__}")
 
 
 class Arguments:
@@ -48,10 +58,16 @@ class Arguments:
             require_shape(found, what, (self.tokens, found.shape[-1]), axes)
         return found.address
 
-    def _wait_counter(self, array: Any) -> int:
-        counter = self._take(array, "cumulative_wait_ns", ("int64",), writes=True)
-        require_shape(counter, "cumulative_wait_ns", (self._layout.nranks,), "[nranks]")
-        return counter.address
+    def _of_shape(
+        self, array: Any, what: str, dtype: str, shape: Tuple[int, ...], axes: str, writes: bool = True
+    ) -> int:
+        """The address of an array of exactly this shape, which `axes` describes in words."""
+        found = self._take(array, what, (dtype,), writes)
+        require_shape(found, what, shape, axes)
+        return found.address
+
+    def _wait_counter(self, array: Any, what: str) -> int:
+        return self._of_shape(array, what, "int64", (self._layout.nranks,), "[nranks]")
 
     def _note_room(self, rows: int) -> None:
         if self._layout.rows is None:

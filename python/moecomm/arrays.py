@@ -101,15 +101,24 @@ def type_of_typestr(typestr: str, what: str) -> Tuple[str, int]:
     return _KINDS[kind] + ("" if kind == "b" else str(8 * int(digits))), int(digits)
 
 
+def is_dense(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
+    """Whether the elements lie behind one another, without gaps. Strides in bytes."""
+    if 0 in shape:
+        return True
+    expected = itemsize
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
 def _require_contiguous(
     shape: Sequence[int], strides: Optional[Sequence[int]], itemsize: int, what: str
 ) -> None:
     """Strides in bytes, or None."""
-    expected = itemsize
-    for extent, stride in zip(reversed(shape), reversed(strides or ())):
-        if extent != 1 and stride != expected:
-            raise ValueError(f"{what} is not contiguous: shape {tuple(shape)}, strides {tuple(strides or ())} bytes")
-        expected *= extent
+    if strides is not None and not is_dense(shape, strides, itemsize):
+        raise ValueError(f"{what} is not contiguous: shape {tuple(shape)}, strides {tuple(strides)} bytes")
 
 
 def _of_interface(array: Any, interface: Mapping[str, Any], device: str, what: str) -> Array:

@@ -7,7 +7,6 @@ from typing import Tuple
 from . import _native
 
 CASTS = {
-    None: _native.moeCastNone,
     "fp8": _native.moeCastFp8,
     "fp8-ue8m0": _native.moeCastFp8Ue8m0,
     "fp8-pow2": _native.moeCastFp8Pow2,

@@ -144,23 +144,3 @@ def row_format(arrays: Sequence[Tuple[str, Array]], row_type: Optional[str], hid
     if hidden is not None and hidden != derived:
         raise ValueError(f"hidden is {hidden}, but {what} has rows of {derived} {name}: shape {found.shape}")
     return RowFormat(name, derived, derived * _ELEMENT_BYTES[name], found.dtype if row_type is None else None, what)
-
-
-def side_format(arrays: Sequence[Tuple[str, Array]], side_bytes: Optional[int]) -> Optional[RowFormat]:
-    """The format of side payloads, or None if there are none."""
-    known = next(((name, found) for name, found in arrays if found.is_array), None)
-    if side_bytes is not None:
-        side_bytes = integer(side_bytes, "side_bytes")
-    if known is None:
-        if any(found.given for _, found in arrays) and not side_bytes:
-            raise TypeError("side_bytes is needed where side is an address")
-        return RowFormat("bytes", side_bytes, side_bytes, None, "side_bytes") if side_bytes else None
-    what, found = known
-    if len(found.shape) < 2:
-        raise ValueError(f"{what} has shape {found.shape}, expected [rows, side payload]")
-    width = found.shape[-1] * found.itemsize
-    if side_bytes is not None and side_bytes != width:
-        raise ValueError(
-            f"side_bytes is {side_bytes}, but {what} has rows of {width} bytes: {found.shape} of {found.dtype}"
-        )
-    return RowFormat("bytes", width, width, found.dtype if side_bytes is None else None, what)

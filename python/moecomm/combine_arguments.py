@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+import ctypes
+from typing import Any, Optional
 
 from . import _native
-from .arguments import Arguments
+from .arguments import Arguments, require_kind
 from .arrays import Array
 from .checks import ROW_TYPES, require_shape, row_format
-from .values import choice, integer
+from .parts import Grads, Ready
+from .values import UINT32_MAX, choice, integer
 
 WEIGHTS = {"applied": _native.moeWeightsApplied, "apply": _native.moeWeightsApply}
 WIRES = {
@@ -36,17 +38,16 @@ class CombineArguments(Arguments):
         weights: str,
         wire: str,
         topk_weights: Any,
-        biases: Dict[str, Any],
-        weight_grads: Any,
-        out_weight_grads: Any,
+        bias0: Any,
+        bias1: Any,
+        grads: Optional[Grads],
+        ready: Optional[Ready],
         cumulative_wait_ns: Any,
-        ready: Tuple[Any, int, int],
-        capacity: Optional[int],
         send_only: bool,
         sms: int,
-        complete_sms: int,
+        capacity: Optional[int],
     ) -> _native.moeCombineArgs_t:
-        """Builds moeCombineArgs_t from the keywords of Handle.combine; `ready` has ready, ready_rows and ready_value."""
+        """Builds moeCombineArgs_t from the keywords of Handle.combine. `capacity`: _capacity."""
         self._capacity = capacity
         source, sums = self._take(rows, "rows"), self._take(out, "out", writes=True)
         format = row_format((("rows", source), ("out", sums)), row_type, hidden)
@@ -64,31 +65,38 @@ class CombineArguments(Arguments):
             rows=source.address,
             rowType=ROW_TYPES[format.name],
             hidden=format.hidden,
-            weights=choice(WEIGHTS, weights, "weights"),
-            wire=WIRES[wire],
             flags=_native.moeSendOnly if send_only else 0,
-            out=self._per_token(sums, "out", format),
             sms=integer(sms, "sms"),
-            completeSms=integer(complete_sms, "complete_sms"),
-            cumulativeWaitNs=self._wait_counter(cumulative_wait_ns),
+            wire=WIRES[wire],
+            weights=choice(WEIGHTS, weights, "weights"),
+            out=self._per_token(sums, "out", format),
+            bias0=self._per_token_or_none(self._take(bias0, "bias0"), "bias0", format),
+            bias1=self._per_token_or_none(self._take(bias1, "bias1"), "bias1", format),
+            topkWeights=self._per_entry(topk_weights, "topk_weights", writes=False),
+            cumulativeWaitNs=self._wait_counter(cumulative_wait_ns, "cumulative_wait_ns"),
         )
-        for what, bias in biases.items():
-            setattr(args, what, self._per_token_or_none(self._take(bias, what), what, format))
-        given = self._take(topk_weights, "topk_weights", ("float32",))
-        require_shape(given, "topk_weights", (self.tokens, self._layout.topk), "[tokens, topk]")
-        args.topkWeights = given.address
-        self._set_grads(args, weight_grads, out_weight_grads)
-        self._set_ready(args, *ready)
+        if grads is not None:
+            self._set_grads(args, require_kind(grads, Grads, "grads"))
+        if ready is not None:
+            self._set_ready(args, require_kind(ready, Ready, "ready"))
         return args
 
-    def _set_ready(self, args: _native.moeCombineArgs_t, ready: Any, ready_rows: int, ready_value: int) -> None:
+    def _per_entry(self, array: Any, what: str, writes: bool) -> int:
+        """The address of a float32 for each entry of the route."""
+        return self._of_shape(array, what, "float32", (self.tokens, self._layout.topk), "[tokens, topk]", writes)
+
+    def _set_ready(self, args: _native.moeCombineArgs_t, ready: Ready) -> None:
         """Of blocks, the library knows how many words there are."""
-        words = self._take(ready, "ready", ("int32", "uint32"))
-        rows = integer(ready_rows, "ready_rows")
-        if rows == 0:
-            require_shape(words, "ready", (self._layout.local_experts,), "[local experts]")
-        args.ready, args.readyRows = words.address, rows
-        args.readyValue = integer(ready_value, "ready_value") & 0xFFFFFFFF  # words wrap
+        words = self._take(ready.words, "ready.words", ("int32", "uint32"))
+        made = _native.moeReady_t(
+            words=words.address,
+            blockRows=integer(ready.block_rows, "ready.block_rows"),
+            value=integer(ready.value, "ready.value", 0, UINT32_MAX),
+            completeSms=integer(ready.complete_sms, "ready.complete_sms"),
+        )
+        if made.blockRows == 0:
+            require_shape(words, "ready.words", (self._layout.local_experts,), "[local experts]")
+        args.ready = ctypes.pointer(made)
 
     def _require_rows(self, found: Array, what: str, count: Any) -> None:
         """Requires enough rows in an array that is read. `count` is called with the required number."""
@@ -112,23 +120,23 @@ class CombineArguments(Arguments):
         except ValueError:
             self.reusable = False
 
-    def _set_grads(self, args: _native.moeCombineArgs_t, weight_grads: Any, out_weight_grads: Any) -> None:
-        if (weight_grads is None) != (out_weight_grads is None):
-            given, missing = "weight_grads", "out_weight_grads"
-            if weight_grads is None:
-                given, missing = missing, given
-            raise ValueError(
-                f"{given} is given, but {missing} is None: expected both or neither, alike on all ranks (a rank without "
-                "rows passes an array without rows)"
-            )
-        if weight_grads is None:
-            return
-        grads = self._take(weight_grads, "weight_grads", ("float32",))
-        self._require_rows(
-            grads, "weight_grads", lambda least: self._layout.count_entries(grads, "weight_grads", least)
+    def _set_grads(self, args: _native.moeCombineArgs_t, given: Grads) -> None:
+        what = "grads.weight_grads"
+        grads = self._take(given.weight_grads, what, ("float32",))
+        if not grads.given:
+            self._require_no_rows(what)
+        self._require_rows(grads, what, lambda least: self._layout.count_entries(grads, what, least))
+        if given.out_weight_grads is None and self.tokens > 0:
+            raise ValueError(f"grads.out_weight_grads is None, expected [tokens, topk] with {self.tokens} tokens")
+        made = _native.moeGrads_t(
+            weightGrads=grads.address,
+            outWeightGrads=self._per_entry(given.out_weight_grads, "grads.out_weight_grads", writes=True),
         )
-        out = self._take(out_weight_grads, "out_weight_grads", ("float32",), writes=True)
-        require_shape(out, "out_weight_grads", (self.tokens, self._layout.topk), "[tokens, topk]")
-        args.weightGrads, args.outWeightGrads = grads.address, out.address
-        if grads.address == 0 or out.address == 0:
-            args.flags |= _native.COMBINE_GRADS
+        args.grads = ctypes.pointer(made)
+
+    def _require_no_rows(self, what: str) -> None:
+        """Of an array that is None. If it is not known whether rows came, the library looks, and tells all ranks."""
+        known = self._known_rows()
+        if known is not None and known[0] > 0 and not self.reads_nothing:
+            raise ValueError(f"{what} is None, but {known[0]} rows came: expected gradients for them")
+        self.reusable = False  # for routes that bring rows

@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native, errors
-from ._native import library
+from ._library import library
 from .checks import Place
 from .handle import Handle
 from .lifetime import Native

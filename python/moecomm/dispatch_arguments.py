@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from . import _native
-from .arguments import Arguments
+from .arguments import Arguments, require_kind
 from .arrays import Array
-from .casts import CASTS, SCALE_TYPES, code_bytes, code_types, is_packed
-from .checks import ROW_TYPES, RowFormat, require_shape, row_format, side_format
-from .layouts import SCALE_LAYOUTS, count_scales
-from .payloads import MOST, Least, Payload, make_payload
+from .casts import CASTS, SCALE_TYPES, code_bytes, code_types, is_packed, scale_words
+from .checks import ROW_TYPES, RowFormat, row_format
+from .layouts import SCALE_LAYOUTS, count_words
+from .parts import Cast, Describe, Payload
+from .payloads import BY_ROWS, MOST, Least, make_payload
 from .values import INT64_MAX, choice, integer
 
 ID_KINDS = {"local": _native.moeIdsLocal, "global": _native.moeIdsGlobal}
-# The keywords of Handle.dispatch that make() takes as `describing`.
-DESCRIBING = (
-    *("out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets", "out_layout_range"),
-    *("out_source_info", "out_row_experts", "cumulative_rows", "cumulative_wait_ns"),
-)
+
+
+def cast_type(cast: Any) -> Optional[str]:
+    """The name of a cast, checked; None: there is none."""
+    if cast is None:
+        return None
+    choice(CASTS, require_kind(cast, Cast, "cast").type, "cast.type")
+    return str(cast.type)
 
 
 class DispatchArguments(Arguments):
@@ -35,63 +40,43 @@ class DispatchArguments(Arguments):
         row_type: Optional[str],
         hidden: Optional[int],
         out_rows_max: Optional[int],
-        side: Any,
-        side_bytes: Optional[int],
-        out_side: Any,
+        cast: Optional[Cast],
+        describe: Optional[Describe],
         payloads: Sequence[Payload],
-        describing: Dict[str, Any],
-        index_type: str,
-        stays_in_view: bool,
-        cast: Optional[str],
-        exact: bool,
-        weights_on_input: bool,
-        out_scales: Any,
-        scale_layout: str,
-        out_scale_block_offsets: Any,
-        input_scale: Any,
-        global_scale: Any,
         pad_indices: bool,
         pad_rows: bool,
-        ids: str,
-        invalid_id: int,
         send_only: bool,
         sms: int,
+        index_type: str,
+        stays_in_view: bool,
     ) -> _native.moeDispatchArgs_t:
-        """Builds moeDispatchArgs_t from the keywords of Handle.dispatch. `stays_in_view`: rows may stay where they
-        arrive."""
-        choice(CASTS, cast, "cast")
-        choice(SCALE_LAYOUTS, scale_layout, "scale_layout")
-        for bit, name in ((exact, "exact"), (weights_on_input, "weights_on_input")):
-            if bit and cast is None:
-                raise ValueError(f"{name} is True, but cast is None")
+        """Builds moeDispatchArgs_t from the keywords of Handle.dispatch. `index_type` is the handle's. `stays_in_view`:
+        rows may stay where they arrive."""
+        codes = cast_type(cast)
         source, out = self._take(rows, "rows"), self._take(out_rows, "out_rows", writes=True)
-        format = self._row_format(source, out, row_type, hidden, cast)
+        format = self._row_format(source, out, row_type, hidden, codes)
         args = _native.moeDispatchArgs_t(
             rows=self._per_token(source, "rows", format),
             rowType=ROW_TYPES[format.name],
             hidden=format.hidden,
-            flags=(_native.moeSendOnly if send_only else 0)
-            | (_native.moeCastExact if exact else 0)
-            | (_native.moeWeightsOnInput if weights_on_input else 0),
-            outRows=out.address,
+            flags=_native.moeSendOnly if send_only else 0,
             sms=integer(sms, "sms"),
+            outRows=out.address,
             padding=(_native.moePadIndices if pad_indices else 0) | (_native.moePadRows if pad_rows else 0),
-            idKind=choice(ID_KINDS, ids, "ids"),
-            invalidId=integer(invalid_id, "invalid_id", -(2**31)),
         )
-        if args.invalidId == 0:
-            raise ValueError("invalid_id is 0, which is an expert")
         self._pads = pad_indices or pad_rows
-        self._require_output(out, format, cast)
+        self._require_output(out, format, codes)
         self._capacity = self._rows_of_output(out, out_rows_max, stays_in_view)
-        self._set_side(args, side, side_bytes, out_side)
-        blocked = self._set_payloads(args, payloads) or (cast is not None and scale_layout == "128x4")
-        self._set_describing(args, describing, index_type)
-        self._set_cast(args, out_scales, format, cast, scale_layout)
-        self._set_block_offsets(args, out_scale_block_offsets, blocked)
-        self._set_factors(args, cast, input_scale, global_scale)
+        self._set_payloads(args, payloads)
+        layouts = [payload.layout for payload in payloads] + ([] if cast is None else [cast.scale_layout])
+        if describe is not None:
+            self._set_describe(args, require_kind(describe, Describe, "describe"), index_type, "128x4" in layouts)
+        if cast is not None:
+            self._set_cast(args, cast, format)
         args.outRowsMax = self._capacity
         return args
+
+    # ---- Rows --------------------------------------------------------------------------------------------------------
 
     def _place_for(self, rows: int) -> None:
         """Notes that an output has room for this many rows, unless their number is known and no others are written."""
@@ -100,26 +85,26 @@ class DispatchArguments(Arguments):
             self._capacity = min(self._capacity, rows)
 
     def _row_format(
-        self, source: Array, out: Array, row_type: Optional[str], hidden: Optional[int], cast: Optional[str]
+        self, source: Array, out: Array, row_type: Optional[str], hidden: Optional[int], codes: Optional[str]
     ) -> RowFormat:
-        if cast is None or source.is_array:
+        if codes is None or source.is_array:
             return row_format((("rows", source), ("out_rows", out)), row_type, hidden)
         if row_type is None:
-            raise TypeError("row_type is needed where rows is an address or None and cast is set")
+            raise TypeError("row_type is needed where rows is an address or None and cast is given")
         if hidden is None and out.shape:
-            hidden = out.shape[-1] * (2 if is_packed(cast) else 1)
+            hidden = out.shape[-1] * (2 if is_packed(codes) else 1)
         return row_format((), row_type, hidden)
 
-    def _require_output(self, out: Array, format: RowFormat, cast: Optional[str]) -> None:
-        if cast is None:
+    def _require_output(self, out: Array, format: RowFormat, codes: Optional[str]) -> None:
+        if codes is None:
             return format.require(out, "out_rows")
         if not out.is_array:
             return None
-        types, count = code_types(cast), code_bytes(cast, format.hidden)
+        types, count = code_types(codes), code_bytes(codes, format.hidden)
         if out.dtype not in types:
             raise TypeError(f"out_rows holds {out.dtype}, expected {' or '.join(types)}, for the codes of a cast")
         if out.shape[-1:] != (count,):
-            what = "bytes, one for two codes" if is_packed(cast) else "codes, one per element"
+            what = "bytes, one for two codes" if is_packed(codes) else "codes, one per element"
             raise ValueError(f"out_rows has shape {out.shape}, expected rows of {count} {what}")
         return None
 
@@ -138,123 +123,121 @@ class DispatchArguments(Arguments):
             raise ValueError(f"out_rows_max is {given}, but out_rows has {rows} rows: shape {out.shape}")
         return rows if given is None else given
 
-    def _set_side(self, args: _native.moeDispatchArgs_t, side: Any, side_bytes: Optional[int], out_side: Any) -> None:
-        source, out = self._take(side, "side"), self._take(out_side, "out_side", writes=True)
-        format = side_format((("side", source), ("out_side", out)), side_bytes)
-        if format is None:
-            return
-        args.sideBytes = format.bytes
-        args.side = self._per_token(source, "side", format, "[tokens, side payload]")
-        if not out.given and args.outRows and self._capacity > 0:
-            raise ValueError(f"out_side is None, expected [out rows, side payload] with rows of {format}")
-        format.require(out, "out_side")
-        args.outSide = out.address
-        if out.is_array:
-            self._place_for(self._layout.count(out, "out_side", "[out rows, side payload]", 1, self._least()))
+    # ---- Payloads ----------------------------------------------------------------------------------------------------
 
-    def _set_payloads(self, args: _native.moeDispatchArgs_t, payloads: Sequence[Payload]) -> bool:
-        """Returns whether a payload lies in blocks."""
-        if not payloads:
-            return False
-        if args.sideBytes:
-            raise ValueError("payloads is given, but side too: side payload is one or the other")
+    def _set_payloads(self, args: _native.moeDispatchArgs_t, payloads: Sequence[Payload]) -> None:
+        if isinstance(payloads, Payload):
+            raise TypeError("payloads is a Payload, expected a sequence of them")
         if len(payloads) > MOST:
             raise ValueError(f"payloads has {len(payloads)} of them, expected at most {MOST}")
+        if not payloads:
+            return
         made = (_native.moePayload_t * len(payloads))()
         for i, payload in enumerate(payloads):
-            what = f"payloads[{i}]"
-            if not isinstance(payload, Payload):
-                raise TypeError(f"{what} is a {type(payload).__name__}, expected a Payload")
-            source = self._take(payload.rows, f"{what}.rows", strided=True)
-            plain = payload.layout == "row-major"
-            out = self._take(payload.out, f"{what}.out", writes=True, strided=plain)
-            if not source.given and self.tokens > 0:
-                raise ValueError(f"{what}.rows is None, expected [tokens, elements] with {self.tokens} tokens")
-            if not out.given and args.outRows and self._capacity > 0:
-                raise ValueError(f"{what}.out is None, expected an array, since out_rows is given")
-            least = Least(self._capacity, self._least())
-            made[i], rows = make_payload(source, out, payload.layout, what, self.tokens, self._layout, least)
-            if rows is not None:
-                self._place_for(rows)
+            made[i] = self._payload(require_kind(payload, Payload, f"payloads[{i}]"), f"payloads[{i}]", args)
         args.payloads, args.payloadCount = made, len(payloads)
-        return any(payload.layout == "128x4" for payload in payloads)
 
-    def _set_describing(self, args: _native.moeDispatchArgs_t, given: Dict[str, Any], index_type: str) -> None:
-        absent = "out_topk_idx" if self._layout.by_expert else "out_expert_offsets"
-        names = [absent] if self._layout.name != "expert-major-padded" else ["out_topk_idx", "out_expert_offsets"]
-        for what in names:
-            if given[what] is not None:
-                raise ValueError(f"{what} is given, but the layout {self._layout.name} has none: expected None")
-        args.outTopkIdx = self._describing(given, "out_topk_idx", (index_type,), self._layout.count_entries)
-        args.outTopkWeights = self._describing(given, "out_topk_weights", ("float32",), self._layout.count_entries)
-        args.outSourceIndex = self._describing(given, "out_source_index", ("int32",), self._layout.count_plain)
-        offsets = self._take(given["out_expert_offsets"], "out_expert_offsets", ("int32",), writes=True)
-        require_shape(offsets, "out_expert_offsets", (self._layout.local_experts + 1,), "[local experts + 1]")
-        args.outExpertOffsets = offsets.address
-        self._set_described(args, given)
-
-    def _set_described(self, args: _native.moeDispatchArgs_t, given: Dict[str, Any]) -> None:
-        for what in ("out_layout_range", "out_row_experts"):
-            if given[what] is not None and not self._layout.by_expert:
-                raise ValueError(f"{what} is given, but the layout {self._layout.name} has no row per expert")
-        ranges = self._take(given["out_layout_range"], "out_layout_range", ("int64",), writes=True)
-        shape = (self._layout.local_experts, self._layout.nranks)
-        require_shape(ranges, "out_layout_range", shape, "[local experts, nranks]")
-        args.outLayoutRange = ranges.address
-        args.outSourceInfo = self._describing(given, "out_source_info", ("int32",), self._layout.count_triples)
-        args.outRowExperts = self._describing(given, "out_row_experts", ("int32",), self._layout.count_plain)
-        rows = self._take(given["cumulative_rows"], "cumulative_rows", ("int32",), writes=True)
-        require_shape(rows, "cumulative_rows", (self._layout.local_experts,), "[local experts]")
-        args.cumulativeRows = rows.address
-        args.cumulativeWaitNs = self._wait_counter(given["cumulative_wait_ns"])
-
-    def _describing(self, given: Dict[str, Any], what: str, dtypes: Sequence[str], count: Any) -> int:
-        found = self._take(given[what], what, dtypes, writes=True)
-        if found.is_array:
-            self._place_for(count(found, what, self._least()))
-        return found.address
-
-    def _set_cast(
-        self,
-        args: _native.moeDispatchArgs_t,
-        out_scales: Any,
-        format: RowFormat,
-        cast: Optional[str],
-        scale_layout: str,
-    ) -> None:
-        if cast is None:
-            if out_scales is not None:
-                raise ValueError("out_scales is given, but cast is None")
-            return
-        args.cast, args.scaleLayout = CASTS[cast], SCALE_LAYOUTS[scale_layout]
-        if scale_layout == "128x4" and "float32" in SCALE_TYPES[cast]:
-            raise ValueError(f"scale_layout is '128x4', but cast is {cast!r}, whose scales have 4 bytes, not one")
-        found = self._take(out_scales, "out_scales", SCALE_TYPES[cast], writes=True)
-        args.outScales = found.address
-        if not found.is_array:
-            return
-        rows = count_scales(self._layout, found, cast, format.hidden, scale_layout, self._capacity, self._least())
+    def _payload(self, payload: Payload, what: str, args: _native.moeDispatchArgs_t) -> _native.moePayload_t:
+        source = self._take(payload.rows, f"{what}.rows", strided=True)
+        out = self._take(payload.out, f"{what}.out", writes=True, strided=payload.layout in BY_ROWS)
+        if not source.given and self.tokens > 0:
+            raise ValueError(f"{what}.rows is None, expected [tokens, elements] with {self.tokens} tokens")
+        if not out.given and args.outRows and self._capacity > 0:
+            raise ValueError(f"{what}.out is None, expected an array, since out_rows is given")
+        least = Least(self._capacity, self._least())
+        made: _native.moePayload_t
+        made, rows = make_payload(source, out, payload, what, self.tokens, self._layout, least)
         if rows is not None:
             self._place_for(rows)
+        return made
 
-    def _set_block_offsets(self, args: _native.moeDispatchArgs_t, given: Any, blocked: bool) -> None:
-        if given is not None and not (blocked and self._layout.name == "expert-major"):
-            raise ValueError(
-                "out_scale_block_offsets is given, but is for expert-major with scales or a payload in '128x4'"
-            )
-        found = self._take(given, "out_scale_block_offsets", ("int32",), writes=True)
-        require_shape(found, "out_scale_block_offsets", (self._layout.local_experts + 1,), "[local experts + 1]")
-        args.outScaleBlockOffsets = found.address
+    # ---- What describes the rows -------------------------------------------------------------------------------------
 
-    def _set_factors(
-        self, args: _native.moeDispatchArgs_t, cast: Optional[str], input_scale: Any, global_scale: Any
+    def _set_describe(
+        self, args: _native.moeDispatchArgs_t, given: Describe, index_type: str, blocked: bool
     ) -> None:
-        if input_scale is not None and cast is None:
-            raise ValueError("input_scale is given, but cast is None")
-        if global_scale is not None and cast != "nvfp4":
-            raise ValueError(f"global_scale is given, but cast is {cast!r}, expected 'nvfp4'")
-        args.inputScale = self._factor(input_scale, "input_scale")
-        args.globalScale = self._factor(global_scale, "global_scale")
+        """`blocked`: scales or a payload lie in blocks."""
+        self._require_in_layout(given, blocked)
+        made = _native.moeDescribe_t(
+            idKind=choice(ID_KINDS, given.ids, "describe.ids"),
+            invalidId=integer(given.invalid_id, "describe.invalid_id", -(2**31)),
+        )
+        if made.invalidId == 0:
+            raise ValueError("describe.invalid_id is 0, which is an expert")
+        layout, local = self._layout, self._layout.local_experts
+        made.outTopkIdx = self._describing(given.out_topk_idx, "out_topk_idx", index_type, layout.count_entries)
+        made.outTopkWeights = self._describing(
+            given.out_topk_weights, "out_topk_weights", "float32", layout.count_entries
+        )
+        made.outSourceIndex = self._describing(
+            given.out_source_index, "out_source_index", "int32", layout.count_plain
+        )
+        made.outRowExperts = self._describing(given.out_row_experts, "out_row_experts", "int32", layout.count_plain)
+        for field, array, what in (
+            ("outExpertOffsets", given.out_expert_offsets, "describe.out_expert_offsets"),
+            ("outBlockOffsets", given.out_block_offsets, "describe.out_block_offsets"),
+        ):
+            setattr(made, field, self._of_shape(array, what, "int32", (local + 1,), "[local experts + 1]"))
+        made.outLayoutRange = self._of_shape(
+            given.out_layout_range, "describe.out_layout_range", "int64", (local, layout.nranks), "[local experts, nranks]"
+        )
+        made.cumulativeRows = self._of_shape(
+            given.cumulative_rows, "describe.cumulative_rows", "int32", (local,), "[local experts]"
+        )
+        made.cumulativeWaitNs = self._wait_counter(given.cumulative_wait_ns, "describe.cumulative_wait_ns")
+        args.describe = ctypes.pointer(made)
+
+    def _require_in_layout(self, given: Describe, blocked: bool) -> None:
+        name = self._layout.name
+        for what, array, there in (
+            ("out_topk_idx", given.out_topk_idx, not self._layout.by_expert),
+            ("out_expert_offsets", given.out_expert_offsets, name == "expert-major"),
+        ):
+            if array is not None and not there:
+                raise ValueError(f"describe.{what} is given, but the layout {name} has none: expected None")
+        for what, array in (("out_layout_range", given.out_layout_range), ("out_row_experts", given.out_row_experts)):
+            if array is not None and not self._layout.by_expert:
+                raise ValueError(f"describe.{what} is given, but the layout {name} has no row per expert")
+        if given.out_block_offsets is not None and not (blocked and name == "expert-major"):
+            raise ValueError(
+                "describe.out_block_offsets is given, but is for expert-major with scales or a payload in '128x4'"
+            )
+
+    def _describing(self, array: Any, what: str, dtype: str, count: Any) -> int:
+        """The address of an array with an entry for each out row."""
+        found = self._take(array, f"describe.{what}", (dtype,), writes=True)
+        if found.is_array:
+            self._place_for(count(found, f"describe.{what}", self._least()))
+        return found.address
+
+    # ---- The cast ----------------------------------------------------------------------------------------------------
+
+    def _set_cast(self, args: _native.moeDispatchArgs_t, cast: Cast, format: RowFormat) -> None:
+        made = _native.moeCast_t(
+            type=CASTS[cast.type],
+            scaleLayout=choice(SCALE_LAYOUTS, cast.scale_layout, "cast.scale_layout"),
+            flags=(_native.moeCastExact if cast.exact else 0)
+            | (_native.moeWeightsOnInput if cast.weights_on_input else 0),
+        )
+        if cast.scale_layout == "128x4" and "float32" in SCALE_TYPES[cast.type]:
+            raise ValueError(
+                f"cast.scale_layout is '128x4', but cast.type is {cast.type!r}, whose scales have 4 bytes, not one"
+            )
+        scales = self._take(cast.out_scales, "cast.out_scales", SCALE_TYPES[cast.type], writes=True)
+        made.outScales = scales.address
+        if scales.is_array:
+            words = scale_words(cast.type, format.hidden)
+            least = self._least()
+            rows = count_words(
+                self._layout, scales, "cast.out_scales", words, cast.scale_layout, self._capacity, least
+            )
+            if rows is not None:
+                self._place_for(rows)
+        if cast.global_scale is not None and cast.type != "nvfp4":
+            raise ValueError(f"cast.global_scale is given, but cast.type is {cast.type!r}, expected 'nvfp4'")
+        made.inputScale = self._factor(cast.input_scale, "cast.input_scale")
+        made.globalScale = self._factor(cast.global_scale, "cast.global_scale")
+        args.cast = ctypes.pointer(made)
 
     def _factor(self, given: Any, what: str) -> int:
         found = self._take(given, what, ("float32",))

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple, Type
 
-from . import _native, errors
+from . import _library, _native, errors
 from .arguments import Arguments
 from .arrays import stream_address
-from .casts import CASTS
 from .checks import require_shape, take
 from .combine_arguments import CombineArguments
-from .dispatch_arguments import DESCRIBING, DispatchArguments
+from .dispatch_arguments import DispatchArguments, cast_type
 from .handle_queries import HANDLE_MODES, HandleQueries
 from .handle_refusals import ON_FAULT, HandleRefusals
-from .handle_settings import HandleSettings
 from .layouts import LAYOUTS, Layout
 from .options import COMBINE_DEFAULTS, DISPATCH_DEFAULTS, CombineOptions, DispatchOptions, complete
 from .outputs import LEFT_OUT, require_template, rows_like
+from .placement import placement_of
 from .prepared import Prepared, PreparedCalls, form_of
 from .values import choice, integer
 
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
 DUPLICATES = {"fail": _native.moeDuplicatesFail, "merge": _native.moeDuplicatesMerge}
 INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
-ARRIVAL_SHIFT = 24
+ARRIVAL_SHIFT = _native.MOE_ARRIVAL_SHIFT
 
 
-class Handle(HandleSettings, HandleQueries, HandleRefusals):
+class Handle(HandleQueries, HandleRefusals):
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
     "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `tokens_max` is the most tokens of a rank (0: the
     communicator's). `expert_alignment`: each expert's group of expert-major rows starts at a multiple of it. `arrivals`
@@ -79,7 +78,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         local_only: bool = False,
         on_fault: OnFault = "raise",
     ):
-        self._comm, self._native, self._library = comm, comm.native, _native.library()
+        self._comm, self._native, self._library = comm, comm.native, _library.library()
         self._prepared = PreparedCalls()
         self._pointer = None
         self.topk = integer(topk, "topk")
@@ -104,7 +103,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         )
         pointer = _native.moeHandle_t()
         with comm.native as owner:
-            self._check(_native.library().moeHandleCreate(ctypes.byref(pointer), owner, ctypes.byref(config)), owner)
+            self._check(_library.library().moeHandleCreate(ctypes.byref(pointer), owner, ctypes.byref(config)), owner)
             self._pointer = pointer.value
         self._tokens: Optional[int] = None  # of the last route
         self._rows: Optional[Tuple[int, int]] = None  # of the last route, once asked for: arrived tokens, out rows
@@ -181,7 +180,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         pointer, self._pointer, self._kept = self._pointer, None, ()
         if pointer is not None and self._comm.native.pointer is not None:
             with self._comm.native as owner:
-                self._check(_native.library().moeHandleDestroy(pointer), owner)
+                self._check(_library.library().moeHandleDestroy(pointer), owner)
 
     def share_calls(self, other: Handle) -> None:
         """Keeps checked calls together with another handle of the same communicator and the same settings, so that each
@@ -229,6 +228,35 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         require_shape(weights, "topk_weights", (tokens, self.topk), "[tokens, topk]")
         return idx.address, weights.address, tokens
 
+    def set_tokens_bound(self, tokens_bound: int) -> None:
+        """Sets how many tokens a rank has at most in later routes, alike on all ranks; 0: tokens_max. Rank-major out rows
+        are then [nranks, tokens_bound], those of expert-major-padded [local experts, nranks * tokens_bound], and
+        out_source_index is rank * tokens_bound + token. Until the next route, that of the last one counts."""
+        self._call("moeHandleSetTokensBound", integer(tokens_bound, "tokens_bound"))
+        now = self._layout
+        self._next_layout = Layout(
+            now.name, now.nranks, tokens_bound or self._tokens_max, now.local_experts, self.topk, now.alignment
+        )
+
+    def set_placement(
+        self,
+        logical: Optional[Sequence[int]],
+        ranks: Optional[Sequence[int]] = None,
+        local_experts: Optional[Sequence[int]] = None,
+        stream: Any = None,
+    ) -> None:
+        """Where the experts of a model are, for later routes, alike on all ranks: topk_idx then names logical experts,
+        and a route takes one physical expert, a copy, of each. All else names physical ones. Sequences of ints on the
+        host, such as numpy arrays; read by this call only.
+
+        logical        [physical experts] the logical expert of each; all of 0..max. None: no placement
+        ranks          [physical experts] its rank; None: physical experts are in the order of the handle's
+        local_experts  [physical experts] its number there; with ranks
+        stream         orders the change among routes; not while it is captured"""
+        placement = placement_of(logical, ranks, local_experts)
+        address = None if placement is None else ctypes.byref(placement)
+        self._call("moeHandleSetPlacement", address, stream_address(stream))
+
     # ---- Dispatch and combine ----------------------------------------------------------------------------------------
 
     def _known_rows(self) -> Optional[Tuple[int, int]]:
@@ -255,14 +283,8 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
 
     def _make_dispatch(self, arguments: DispatchArguments, rows: Any, out_rows: Any, options: Dict[str, Any]) -> Any:
         """moeDispatchArgs_t of dispatch()'s options, with a default for each."""
-        return arguments.make(
-            rows,
-            out_rows,
-            describing={name: options[name] for name in DESCRIBING},
-            index_type=self._index_type,
-            stays_in_view=self.layout == "rank-major" and self._low_latency,
-            **{name: value for name, value in options.items() if name not in DESCRIBING},
-        )
+        stays_in_view = self.layout == "rank-major" and self._low_latency
+        return arguments.make(rows, out_rows, index_type=self._index_type, stays_in_view=stays_in_view, **options)
 
     def _rows_due(self) -> Optional[int]:
         """The rows that arrays of this route must have, where the route decides it and the host knows."""
@@ -282,48 +304,20 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         out_rows  [out rows, hidden] of the same dtype, in the handle's layout. Low-latency rank-major handles: None, with
                   out_rows_max 0, leaves the rows in view().rows. Left out: made like `rows`, a numpy array or a torch
                   tensor, with the rows of the layout, or with as many as came, for which this call waits as counts()
-                  does; then not during a capture. With a cast it takes the codes, and out_scales must be given
-        side      [tokens, any] of any dtype, carried along, to out_side [out rows, any] of the same dtype
-        payloads  instead of side: up to four Payload, together, rounded up to 16 bytes, at most side_bytes_max
-        out_topk_idx        flat, rank-major: [out rows, topk] local expert or -1, of the handle's index type
-        out_topk_weights    float32; flat, rank-major: [out rows, topk]; expert-major layouts: [out rows]
-        out_source_index    [out rows] int32
-        out_expert_offsets  expert-major: [local experts + 1] int32
-        out_layout_range    expert-major layouts: [local experts, nranks] int64, first row in the expert's group << 32 |
-                            rows of each source
-        out_source_info     [out rows, 3] int32: source rank, source token, position in its top-k (-1 in other layouts)
-        out_row_experts     expert-major layouts: [out rows] int32 expert of each row, as `ids` says
-        cumulative_rows     [local experts] int32, to which the rows of each expert are added
-        cumulative_wait_ns  [nranks] int64, to which the time waited for each rank is added
+                  does; then not during a capture. With a cast it takes the codes, and cast.out_scales must be given
         row_type  "bfloat16", "float16", "float32" or "bytes"; taken from the dtype of rows if not given. If given, the
                   arrays may also hold integers of that size, or bytes
         hidden    elements of a row, bytes if its type is "bytes"; needed where rows and out_rows are addresses or None
         out_rows_max  rows that out_rows can hold; needed where out_rows is an address or None
-        side_bytes    bytes of a row's side payload; needed where side and out_side are addresses or None
-        cast      casts the rows on their way. "fp8" (float32 scales), "fp8-pow2" (powers of two as float32) and "fp8-ue8m0"
-                  (as bytes) have a scale for 128 elements, "mxfp8" and "mxfp4" for 32, "nvfp4" for 16. out_rows takes
-                  [out rows, hidden] codes of one byte (float8_e4m3fn, uint8, int8), of mxfp4 and nvfp4 [out rows,
-                  hidden / 2] bytes of two (uint8, int8, float4_e2m1fn_x2). out_scales takes [out rows, words]: float32
-                  or 32-bit words of four bytes (int32, uint32), or these bytes; of high-throughput handles in the same
-                  kind of memory as out_rows. words is hidden / 128, of fp8-ue8m0 hidden / 512 rounded up, of nvfp4
-                  hidden / 64. scale_layout "row-major" or "token-contiguous", which is [words, out_rows_max],
-                  rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words, nranks *
-                  tokens_max] words; or "128x4", not with float32 scales: blocks of 128 rows as block-scaled tensor cores
-                  load them, of scale_shape() bytes
-        out_scale_block_offsets  expert-major with "128x4": [local experts + 1] int32, where each expert's blocks begin
-        input_scale   float32, one number: elements are multiplied by it before the cast
-        global_scale  float32, one number, with "nvfp4": scales are made of it times a block's magnitude. Both are read
-                      when the rows are cast; None: 1
-        exact     with cast: no lower bound for a block's magnitude, for gradients
-        weights_on_input  with cast, in a handle with topk 1: each row is multiplied by its token's weight of the route
-                          first, on all ranks; combine then takes "applied"
-        pad_indices  in rows that nothing arrived for: out_topk_idx and out_row_experts invalid_id, out_topk_weights 0,
-                     out_source_index and out_source_info -1
-        pad_rows     those rows of out_rows, out_side and out_scales become zero. Flat, expert-major: up to the last row
-                     for which all outputs have room
-        ids          "local" or "global": how out_topk_idx names experts; invalid_id there: none of this rank
-        send_only    starts the dispatch; complete() finishes it
-        sms          GPU multiprocessors of this call; 0: the communicator's setting"""
+        cast          a Cast: rows are cast on their way; None: they travel as they are
+        describe      a Describe: arrays for what the dispatch knows of the rows that arrive
+        payloads      up to four Payload beside each row, together, rounded up to 16 bytes, at most side_bytes_max
+        pad_indices   in rows that nothing arrived for: out_topk_idx and out_row_experts become invalid_id,
+                      out_topk_weights 0, out_source_index -1
+        pad_rows      those rows of out_rows, of scales and of payloads become zero. Flat, expert-major: up to the last
+                      row for which all outputs have room
+        send_only     starts the dispatch; complete() finishes it
+        sms           GPU multiprocessors of this call; 0: the communicator's setting"""
         made = None
         try:
             if out_rows is LEFT_OUT:
@@ -343,14 +337,15 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         require_template(rows)
         if given["out_rows_max"] is not None:
             raise TypeError("out_rows_max is given, but out_rows is left out, whose rows follow from the route")
-        cast = given["cast"]
-        choice(CASTS, cast, "cast")
-        if cast is not None and given["out_scales"] is None:
-            raise TypeError(f"out_rows is left out and cast is {cast!r}, but out_scales is None: expected an array for scales")
+        cast, codes = given["cast"], cast_type(given["cast"])
+        if cast is not None and cast.out_scales is None:
+            raise TypeError(
+                f"out_rows is left out and cast is one to {codes!r}, but cast.out_scales is None: expected an array for scales"
+            )
         count = self._layout.rows
         if count is None:
             count = (self._rows or self._count_rows())[1]
-        return rows_like(rows, count, cast)
+        return rows_like(rows, count, codes)
 
     def _find_dispatch(self, rows: Any, out_rows: Any, options: Mapping[str, Any]) -> Prepared:
         least = self._rows_due()
@@ -456,16 +451,12 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         topk_weights      [tokens, topk] float32, for "apply" in a handle with combine_weights: instead of those that the
                           route was given, which would be cheaper
         bias0, bias1      [tokens, hidden] of the same dtype, added to the sum
-        weight_grads      float32, gradients of the weights, as out_topk_weights of dispatch; with out_weight_grads, on
-                          all ranks or on none. A rank where nothing came passes an array without rows
-        out_weight_grads  [tokens, topk] float32
-        ready             int32 words that a kernel on another stream counts up as it makes the rows, in a layout with a
-                          row per expert: a row is read when its word has reached ready_value. Limit sms with it
-        ready_rows        64 or 128: words are of blocks of an expert's rows, as moecomm.h says; 0: [local experts]
+        grads             a Grads: gradients of the weights, which travel too, on all ranks or on none
+        ready             a Ready: words that say which rows the experts have made; None: all are there
+        cumulative_wait_ns  [nranks] int64, to which the time waited for each rank is added
+        row_type, hidden  as in dispatch
         send_only         starts the combine; complete() finishes it
         sms               GPU multiprocessors of this call; 0: the communicator's setting
-        complete_sms      with send_only: GPU multiprocessors of complete(), which may then read rows; 0: as many as sms
-        cumulative_wait_ns, row_type, hidden  as in dispatch
 
         With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has
         told their number."""
@@ -490,9 +481,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         given = complete("combine", options, COMBINE_DEFAULTS)
         arguments = self._arguments(CombineArguments, "combine")
         arguments.reads_nothing = self._delivers_nothing()
-        biases = {name: given.pop(name) for name in ("bias0", "bias1")}
-        ready = tuple(given.pop(name) for name in ("ready", "ready_rows", "ready_value"))
-        args = arguments.make(rows, out, biases=biases, ready=ready, capacity=self._capacity, **given)
+        args = arguments.make(rows, out, capacity=self._capacity, **given)
         return self._prepared.make(form, addresses, args, arguments, ("rows", "out"), arrays, options)
 
     def complete(self, stream: Any = None) -> None:

@@ -15,7 +15,7 @@ from .values import choice, integer
 
 if TYPE_CHECKING:
     from .comm import Communicator
-    from .names import Cast
+    from .names import CastType
 
 HANDLE_MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
 
@@ -44,11 +44,11 @@ class HandleQueries:
         """The experts of this rank."""
         return self._layout.local_experts
 
-    def scale_shape(self, cast: Cast, hidden: int, out_rows_max: int = 0) -> Tuple[int, ...]:
+    def scale_shape(self, cast: CastType, hidden: int, out_rows_max: int = 0) -> Tuple[int, ...]:
         """The shape of out_scales of one byte each with scale_layout "128x4": [blocks, words, 512], of rank-major and
         expert-major-padded [groups, blocks, words, 512]. A next route's tokens bound counts.
 
-        cast          as for dispatch()
+        cast          the type of a Cast
         hidden        elements of a row
         out_rows_max  rows that the output can hold; flat and expert-major"""
         choice(CASTS, cast, "cast")

@@ -153,8 +153,8 @@ class HandleRefusals:
             return args
         rows = self._likely_rows(given)
         args.rowType, args.hidden, args.wire = ROW_TYPES[rows.row_type], rows.hidden, WIRES[rows.wire]
-        if given.get("weight_grads") is not None or given.get("out_weight_grads") is not None:
-            args.flags |= _native.COMBINE_GRADS
+        if given.get("grads") is not None:  # they travel on all ranks, whatever is refused
+            args.grads = ctypes.pointer(_native.moeGrads_t())
         return args
 
     def _likely_rows(self, given: Dict[str, Any]) -> SummedRows:

@@ -7,7 +7,6 @@ from typing import Optional, Tuple
 
 from . import _native
 from .arrays import Array
-from .casts import scale_words
 
 LAYOUTS = {
     "flat": _native.moeLayoutFlat,
@@ -62,12 +61,6 @@ class Layout:
         """Rows of an array [out rows]."""
         return self.count(found, what, "[out rows]", 0, least)
 
-    def count_triples(self, found: Array, what: str, least: Optional[int]) -> int:
-        """Rows of an array [out rows, 3]."""
-        if found.shape[-1:] != (3,):
-            raise ValueError(f"{what} has shape {found.shape}, expected [out rows, 3]")
-        return self.count(found, what, "[out rows, 3]", 1, least)
-
     def count_entries(self, found: Array, what: str, least: Optional[int]) -> int:
         """Rows of an array of entries: [out rows, topk], or [out rows] in layouts by expert."""
         if self.by_expert:
@@ -97,17 +90,11 @@ def _require_blocks(layout: Layout, found: Array, what: str, words: int, capacit
         raise ValueError(f"{what} has shape {found.shape} of {found.dtype}, expected {axes} = {least + column}")
 
 
-def count_scales(
-    layout: Layout, found: Array, cast: str, hidden: int, scale_layout: str, capacity: int, least: Optional[int]
-) -> Optional[int]:
-    """Checks the shape of out_scales. Returns its rows if there may be more of them than arrive."""
-    return count_words(layout, found, "out_scales", scale_words(cast, hidden), scale_layout, capacity, least)
-
-
 def count_words(
     layout: Layout, found: Array, what: str, words: int, name: str, capacity: int, least: Optional[int]
 ) -> Optional[int]:
-    """The same of any words that belong to rows. `name` is that of a scale layout."""
+    """Checks the shape of words that belong to rows, in the scale layout `name`. Returns its rows if there may be more of
+    them than arrive."""
     if name == "128x4":
         _require_blocks(layout, found, what, words, capacity)
         return None
@@ -117,8 +104,7 @@ def count_words(
             raise ValueError(f"{what} has shape {found.shape} of {found.dtype}, expected [out rows, {last}]")
         return layout.count(found, what, f"[out rows, {last}]", 1, least)
     if found.itemsize != 4:
-        option = "scale_layout" if what == "out_scales" else "layout"
-        raise TypeError(f"{what} holds {found.dtype}, expected 32-bit words with {option} 'token-contiguous'")
+        raise TypeError(f"{what} holds {found.dtype}, expected 32-bit words with the layout 'token-contiguous'")
     expected: Tuple[int, ...] = (words, capacity)
     axes = "[words, out_rows_max]"
     if layout.slots is not None:

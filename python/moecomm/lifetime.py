@@ -15,7 +15,7 @@ import time
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from . import _native, errors, interrupts
+from . import _library, _native, errors, interrupts
 
 # A separate thread destroys a dropped communicator, and the dropping thread waits for it at most this long. Dropping
 # happens wherever the garbage collector runs, perhaps under a lock that a log function needs, so it must not wait longer.
@@ -88,7 +88,7 @@ class Native:
         self._calls.append(_thread.get_ident())
         _busy.add(self)
         try:
-            errors.check(_native.library(), call(pointer))
+            errors.check(_library.library(), call(pointer))
             self._gone.acquire()
             self.pointer = pointer.value
         finally:
@@ -134,7 +134,7 @@ class Native:
                 self.require_alive()
             result = function(*arguments)
             if result:
-                errors.check(_native.library(), result, self.pointer)
+                errors.check(_library.library(), result, self.pointer)
         finally:
             try:
                 calls.remove(thread)
@@ -149,7 +149,7 @@ class Native:
         """Ends all waits, if the communicator still exists."""
         try:
             with self as pointer:
-                _native.library().moeCommAbort(pointer)
+                _library.library().moeCommAbort(pointer)
         except errors.InvalidUsage:
             pass
 
@@ -167,7 +167,7 @@ class Native:
         except BaseException:  # KeyboardInterrupt, before anything has happened
             self.pointer = pointer
             raise
-        errors.check(_native.library(), self._destroy(pointer))
+        errors.check(_library.library(), self._destroy(pointer))
 
     def _take(self) -> Optional[int]:
         """Takes the pointer for the one thread that gets it. From now on calls are refused."""
@@ -191,7 +191,7 @@ class Native:
     def _destroy(self, pointer: int) -> int:
         _busy.add(self)
         try:
-            result: int = _native.library().moeCommDestroy(pointer)
+            result: int = _library.library().moeCommDestroy(pointer)
             return result
         finally:
             _busy.discard(self)
@@ -223,7 +223,7 @@ class Native:
         needs."""
         pointer = self._take()
         if self._calls and pointer is not None:
-            _native.library().moeCommAbort(pointer)
+            _library.library().moeCommAbort(pointer)
         return pointer
 
     def end(self, pointer: Any, seconds: float) -> None:

@@ -8,23 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, TypedDict
 
-from .names import (
-    Backend,
-    Cast,
-    Duplicates,
-    Ids,
-    IndexType,
-    LayoutName,
-    LogLevel,
-    Mode,
-    OnFault,
-    RowType,
-    ScaleLayout,
-    Transport,
-    Weights,
-    Wire,
-)
-from .payloads import Payload
+from .names import Backend, Duplicates, IndexType, LayoutName, LogLevel, Mode, OnFault, RowType, Transport, Weights, Wire
+from .parts import Cast, Describe, Grads, Payload, Ready
 from .values import no_keyword
 
 
@@ -34,31 +19,11 @@ class DispatchOptions(TypedDict, total=False):
     row_type: Optional[RowType]
     hidden: Optional[int]
     out_rows_max: Optional[int]
-    side: Any
-    side_bytes: Optional[int]
-    out_side: Any
-    payloads: Sequence[Payload]
-    out_topk_idx: Any
-    out_topk_weights: Any
-    out_source_index: Any
-    out_expert_offsets: Any
-    out_layout_range: Any
-    out_source_info: Any
-    out_row_experts: Any
-    cumulative_rows: Any
-    cumulative_wait_ns: Any
     cast: Optional[Cast]
-    exact: bool
-    weights_on_input: bool
-    out_scales: Any
-    scale_layout: ScaleLayout
-    out_scale_block_offsets: Any
-    input_scale: Any
-    global_scale: Any
+    describe: Optional[Describe]
+    payloads: Sequence[Payload]
     pad_indices: bool
     pad_rows: bool
-    ids: Ids
-    invalid_id: int
     send_only: bool
     sms: int
 
@@ -66,22 +31,18 @@ class DispatchOptions(TypedDict, total=False):
 class CombineOptions(TypedDict, total=False):
     """Keywords of Handle.combine, beside `stream`."""
 
-    row_type: Optional[RowType]
-    hidden: Optional[int]
     weights: Weights
-    wire: Wire
     topk_weights: Any
+    wire: Wire
     bias0: Any
     bias1: Any
-    weight_grads: Any
-    out_weight_grads: Any
+    row_type: Optional[RowType]
+    hidden: Optional[int]
+    grads: Optional[Grads]
+    ready: Optional[Ready]
     cumulative_wait_ns: Any
-    ready: Any
-    ready_rows: int
-    ready_value: int
     send_only: bool
     sms: int
-    complete_sms: int
 
 
 class RouteOptions(TypedDict, total=False):
@@ -148,19 +109,14 @@ class CommunicatorOptions(GroupOptions, total=False):
 
 DISPATCH_DEFAULTS: Dict[str, Any] = {
     **dict.fromkeys(DispatchOptions.__annotations__),
-    **dict(payloads=(), scale_layout="row-major", ids="local", invalid_id=-1, sms=0),
-    **dict.fromkeys(("exact", "weights_on_input", "pad_indices", "pad_rows", "send_only"), False),
+    **dict(payloads=(), pad_indices=False, pad_rows=False, send_only=False, sms=0),
 }
 COMBINE_DEFAULTS: Dict[str, Any] = {
     **dict.fromkeys(CombineOptions.__annotations__),
-    **dict(weights="applied", wire="row", ready_rows=0, ready_value=1, send_only=False, sms=0, complete_sms=0),
+    **dict(weights="applied", wire="row", send_only=False, sms=0),
 }
 # Options whose values are arrays or addresses.
-ARRAYS = frozenset(
-    name
-    for name in (*DISPATCH_DEFAULTS, *COMBINE_DEFAULTS)
-    if name.startswith(("out_", "cumulative_", "bias")) and name != "out_rows_max"
-) | {"side", "input_scale", "global_scale", "topk_weights", "weight_grads", "ready"}
+ARRAYS = frozenset(("topk_weights", "bias0", "bias1", "cumulative_wait_ns"))
 
 
 def complete(call: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Dict[str, Any]:

@@ -2,19 +2,21 @@
 that form replaces the pointers in it and checks nothing that the form decides. Decision 0097 says why and what it gains.
 
 A form is all that checks read but addresses: shapes, dtypes and places of arrays, options, and what the handle knows of
-its route. Arrays of other types than numpy's and torch's own, read-only ones and several payloads have no form, and are
-checked in every call."""
+its route. Arrays of other types than numpy's and torch's own, read-only ones and numpy's with strides have no form, and
+are checked in every call."""
 
 from __future__ import annotations
 
 import _thread
 import ctypes
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from operator import itemgetter
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from . import _native
 from .arguments import Arguments
 from .checks import ROW_TYPES
 from .options import ARRAYS
+from .parts import Cast, Describe, Grads, Payload, Ready
 from .values import ADDRESS_MAX
 
 ROW_TYPE_NAMES = {number: name for name, number in ROW_TYPES.items()}
@@ -39,7 +41,8 @@ def _of_numpy(array: Any) -> Tuple[Any, int]:
 
 
 def _of_tensor(tensor: Any) -> Tuple[Any, int]:
-    return (tensor.shape, tensor.dtype, tensor.device, tensor.is_contiguous()), tensor.data_ptr()
+    strides = tensor.is_contiguous() or tensor.stride()
+    return (tensor.shape, tensor.dtype, tensor.device, strides), tensor.data_ptr()
 
 
 def _of_address(address: int) -> Tuple[Any, int]:
@@ -67,49 +70,125 @@ def _look(array: Any) -> Tuple[Any, int]:
     return look(array)
 
 
+def _field_of(name: str) -> str:
+    """out_rows is outRows."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+class _Part(NamedTuple):
+    """How to look through a class of parts.py.
+
+    arrays  gets the fields that are arrays or addresses
+    others  gets the other ones, and the types of the integers, since 1, 1.0 and True are equal
+    fields  of the C struct, for `arrays`"""
+
+    arrays: Callable[[Any], Tuple[Any, ...]]
+    others: Callable[[Any], Any]
+    fields: Tuple[str, ...]
+
+
+_LAST = len(Describe._fields) - 2  # fields before it are arrays
+_PARTS: Dict[type, _Part] = {
+    Cast: _Part(itemgetter(1, 3, 4), itemgetter(0, 2, 5, 6), ("outScales", "inputScale", "globalScale")),
+    Describe: _Part(
+        itemgetter(slice(_LAST)),
+        lambda part: (part[_LAST], part[_LAST + 1], part[_LAST + 1].__class__),
+        tuple(map(_field_of, Describe._fields[:_LAST])),
+    ),
+    Payload: _Part(itemgetter(slice(2)), lambda part: (part[2], part[3], part[3].__class__), ("in", "out")),
+    Ready: _Part(itemgetter(slice(1)), lambda part: (*part[1:], *map(type, part[1:])), ("words",)),
+    Grads: _Part(tuple, type, ("weightGrads", "outWeightGrads")),
+}
+
+
 def form_of(
     state: Tuple[Any, ...], arrays: Tuple[Any, ...], options: Mapping[str, Any]
 ) -> Tuple[Form, Sequence[int]]:
-    """The form of a call, and the addresses of its arrays in their order: `arrays`, then those among the options.
-    state: what the checks read of the handle. The form is () if there is none."""
+    """The form of a call, and the addresses of its arrays in their order: `arrays`, then those among the options and in
+    their parts. state: what the checks read of the handle. The form is () if there is none."""
     form: List[Any] = [state]
     addresses: List[int] = []
-    looks = _LOOKS
+    found: List[Any] = list(arrays)
+    looks, parts, nothing = _LOOKS, _PARTS, (None,)
     try:
-        for array in arrays:
-            if array is None:
-                form.append(None)
-                continue
-            found, address = looks.get(array.__class__, _look)(array)
-            form.append(found)
-            addresses.append(address)
         for name, value in options.items():
-            form.append(name)
-            if value is not None and name in ARRAYS:
-                found, address = looks.get(value.__class__, _look)(value)
-                form.append(found)
-                addresses.append(address)
-            elif name == "payloads" and value:
-                return (), ()
+            part = parts.get(value.__class__)
+            if part is not None:
+                others = part.others(value)
+                hash(others)
+                form += (name, others)
+                found += part.arrays(value)
+            elif name in ARRAYS:
+                form.append(name)
+                found.append(value)
+            elif name == "payloads" and value.__class__ in (tuple, list):
+                form += (name, len(value))
+                for payload in value:
+                    part = parts[payload.__class__]
+                    others = part.others(payload)
+                    hash(others)
+                    form.append(others)
+                    found += part.arrays(payload)
             else:
-                form += (value, value.__class__)  # since 1, 1.0 and True are equal
+                form += (name, value, value.__class__)  # since 1, 1.0 and True are equal
                 hash(value)
+        for array in found:
+            if array is None:
+                form += nothing
+            else:
+                look, address = looks.get(array.__class__, _look)(array)
+                form.append(look)
+                addresses.append(address)
         return tuple(form), addresses
-    except (NoForm, TypeError, ValueError, RuntimeError, BufferError):  # the checks say in words what is wrong
+    # The checks say in words what is wrong.
+    except (NoForm, KeyError, TypeError, ValueError, RuntimeError, BufferError):
         return (), ()
 
 
+def _pointers(
+    args: Any, names: Sequence[Optional[str]], arrays: Tuple[Any, ...], options: Mapping[str, Any]
+) -> Iterator[Optional[Tuple[Any, str]]]:
+    """Struct and field for each address of a form, in its order; None for what is not among the arguments."""
+    for name, array in zip(names, arrays):
+        if array is not None:
+            yield (args, _field_of(name)) if name is not None else None
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in ARRAYS:
+            yield args, _field_of(name)
+        elif value.__class__ in _PARTS:
+            yield from _pointers_of(getattr(args, name).contents, value)
+        elif name == "payloads":
+            for number, payload in enumerate(value):
+                yield from _pointers_of(args.payloads[number], payload)
+
+
+def _pointers_of(struct: Any, value: Any) -> Iterator[Tuple[Any, str]]:
+    part = _PARTS[value.__class__]
+    for field, array in zip(part.fields, part.arrays(value)):
+        if array is not None:
+            yield struct, field
+
+
+def _words_of(struct: Any) -> Any:
+    """The struct's memory in words of a pointer's size."""
+    return (ctypes.c_uint64 * (ctypes.sizeof(struct) // 8)).from_buffer(struct)
+
+
 class Prepared:
-    """An argument struct whose pointers can be replaced.
+    """An argument struct whose pointers can be replaced, those in the structs that it points to as well. It owns them.
 
     reference  what the library gets
+    places     (words of a struct, index of the pointer in them, which of the addresses it is)
     tokens     of this rank
     capacity   outRowsMax of a dispatch; None of a combine
     room       the fewest rows among its arrays whose rows the route decides; None: there are none
     rows       row type and hidden
     busy       held by the call that uses the struct: a call of another thread makes one of its own"""
 
-    __slots__ = ("args", "reference", "places", "words", "tokens", "capacity", "room", "send_only", "rows", "busy")
+    __slots__ = ("args", "reference", "places", "tokens", "capacity", "room", "send_only", "rows", "busy")
 
     def __init__(self, args: Any, tokens: int, room: Optional[int]):
         self.args, self.tokens, self.room = args, tokens, room
@@ -117,32 +196,29 @@ class Prepared:
         self.reference = ctypes.byref(args)
         self.capacity: Optional[int] = getattr(args, "outRowsMax", None)
         self.send_only = bool(args.flags & _native.moeSendOnly)
-        self.words = (ctypes.c_uint64 * (ctypes.sizeof(args) // 8)).from_buffer(args)
-        self.places: List[Tuple[int, int]] = []
+        self.places: List[Tuple[Any, int, int]] = []
         self.busy = _thread.allocate_lock()
         self.busy.acquire()
 
-    def learn(self, names: Sequence[Optional[str]], addresses: Sequence[int]) -> bool:
-        """Learns which pointer each address is; None names one that the struct does not have. False if a pointer is
-        another, so that the struct cannot be used again."""
-        for number, name in enumerate(names):
-            if name is None:
+    def learn(self, pointers: Iterator[Optional[Tuple[Any, str]]], addresses: Sequence[int]) -> bool:
+        """Learns which pointer each address is. False if a pointer is another, so that the structs cannot be used
+        again."""
+        views: Dict[int, Any] = {}  # by the structs' addresses
+        for number, pointer in enumerate(pointers):
+            if pointer is None:
                 continue
-            field = getattr(type(self.args), _field_of(name)).offset // 8
-            if self.words[field] != addresses[number]:
+            struct, name = pointer
+            at = _address_of(struct)
+            words = views[at] = views.get(at) or _words_of(struct)
+            field = getattr(type(struct), name).offset // 8
+            if words[field] != addresses[number]:
                 return False
-            self.places.append((field, number))
+            self.places.append((words, field, number))
         return True
 
     def has_room(self, least: int) -> bool:
         """Whether all arrays have room for this many rows."""
         return (self.room is None or self.room >= least) and (self.capacity is None or self.capacity >= least)
-
-
-def _field_of(name: str) -> str:
-    """out_rows is outRows."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 class Forms(Dict[Form, Found]):
@@ -167,8 +243,7 @@ class PreparedCalls:
         prepared = self._by_form.get(form)
         if prepared is None or (least is not None and not prepared.has_room(least)) or not prepared.busy.acquire(False):
             return None
-        words = prepared.words
-        for field, number in prepared.places:
+        for words, field, number in prepared.places:
             words[field] = addresses[number]
         return prepared
 
@@ -185,8 +260,6 @@ class PreparedCalls:
         """Checked arguments, held, for later calls of `form` to find. names: of `arrays` in the struct."""
         prepared = Prepared(args, arguments.tokens, arguments.room)
         if form and arguments.reusable:
-            given: List[Optional[str]] = [name for name, array in zip(names, arrays) if array is not None]
-            given += [name for name, value in options.items() if value is not None and name in ARRAYS]
-            if prepared.learn(given, addresses):
+            if prepared.learn(_pointers(args, names, arrays, options), addresses):
                 self._by_form.keep(form, prepared)
         return prepared

@@ -7,6 +7,7 @@ import operator
 from typing import Any, Iterable, Mapping
 
 INT32_MAX = 2**31 - 1
+UINT32_MAX = 2**32 - 1
 INT64_MAX = 2**63 - 1
 ADDRESS_MAX = 2**64 - 1
 

@@ -7,7 +7,7 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any, Dict, Sequence, Tuple
 
-from . import _native, errors
+from . import _library, errors
 from .arrays import type_of_typestr
 from .values import INT64_MAX, integer
 
@@ -32,8 +32,8 @@ class WindowMemory:
         self._comm = comm
         memory = ctypes.c_void_p()
         with comm.native as pointer:
-            result = _native.library().moeMemAlloc(pointer, self.nbytes, ctypes.byref(memory))
-            errors.check(_native.library(), result, pointer)
+            result = _library.library().moeMemAlloc(pointer, self.nbytes, ctypes.byref(memory))
+            errors.check(_library.library(), result, pointer)
             self._on_host = comm.place.device == "cpu"
         self.address: int = memory.value or 0
         self._freed = False
@@ -65,6 +65,6 @@ class WindowMemory:
         """Frees the memory. No queued work may still use it. Idempotent. The communicator's destroy does it too."""
         if self.address and self._comm.native.pointer is not None:
             with self._comm.native as pointer:
-                errors.check(_native.library(), _native.library().moeMemFree(pointer, self.address), pointer)
+                errors.check(_library.library(), _library.library().moeMemFree(pointer, self.address), pointer)
         self.address = 0
         self._freed = True

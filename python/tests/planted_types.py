@@ -9,7 +9,9 @@ import moecomm
 def plant(comm: moecomm.Communicator, rows: Any) -> None:
     handle = comm.handle(8, 2)
     comm.handle(8, 2, layout="expert_major")  # mypy: arg-type, pyright: reportArgumentType
-    handle.dispatch(rows, rows, cast="fp8-e4m3")  # mypy: arg-type, pyright: reportArgumentType
+    handle.dispatch(rows, rows, cast=moecomm.Cast("fp8-e4m3"))  # mypy: arg-type, pyright: reportArgumentType
+    handle.dispatch(rows, rows, cast="fp8")  # mypy: arg-type, pyright: reportArgumentType
+    handle.dispatch(rows, rows, describe=moecomm.Describe(out_topk_id=rows))  # mypy: call-arg, pyright: reportCallIssue
     handle.dispatch(rows, rows, pad_row=True)  # mypy: call-arg, pyright: reportCallIssue
     comm.handle(8, 2, tokens_max="128")  # mypy: arg-type, pyright: reportArgumentType
     handle.combine(rows, rows, wire="bf16")  # mypy: arg-type, pyright: reportArgumentType

@@ -1,13 +1,12 @@
-"""Rows and side payloads of any dtype arrive bit for bit. Side payloads are described by their shape alone. Ranks
-without rows still pass gradients."""
+"""Rows and payloads of any dtype arrive bit for bit. An array of payloads is described by its shape alone. Ranks without
+rows still pass gradients."""
 
-import pathlib
 import unittest
 
 from support import MISSING, RANKS, Guards, numpy, world
 
-import moecomm  # noqa: E402
-from moecomm import _native  # noqa: E402
+import moecomm
+from moecomm import Describe, Grads, Payload
 
 try:
     import ml_dtypes
@@ -20,7 +19,6 @@ except ImportError:
 
 TOKENS, HIDDEN = 5, 32
 SETTINGS = dict(tokens_max=8, ll_tokens_max=8, row_bytes_max=512, side_bytes_max=128)
-HEADER = (pathlib.Path(__file__).resolve().parents[2] / "include/moecomm.h").read_text()
 
 
 def noise(shape, dtype, rank):
@@ -54,11 +52,11 @@ class BitForBitTest(unittest.TestCase):
                     guards = Guards()
                     out_rows = guards.empty((TOKENS + 3, HIDDEN), numpy.float32)
                     out_ids = guards.empty((TOKENS + 2, 1), numpy.int32)
-                    with self.assertRaisesRegex(ValueError, "ids is 'near', expected one of 'local', 'global'"):
-                        handle.dispatch(rows, out_rows, out_topk_idx=out_ids, ids="near")
+                    with self.assertRaisesRegex(ValueError, "describe.ids is 'near', expected one of 'local', 'global'"):
+                        handle.dispatch(rows, out_rows, describe=Describe(out_ids, ids="near"))
                     swap(comm, handle)
-                    options = dict(pad_indices=True, pad_rows=True, ids="global", invalid_id=77)
-                    handle.dispatch(rows, out_rows, out_topk_idx=out_ids, **options)
+                    described = Describe(out_ids, ids="global", invalid_id=77)
+                    handle.dispatch(rows, out_rows, describe=described, pad_indices=True, pad_rows=True)
                     self.assertEqual(out_ids[:, 0].tolist(), [comm.rank] * TOKENS + [77, 77])
                     self.assertTrue((out_rows[:TOKENS] == 1).all() and (out_rows[TOKENS : TOKENS + 2] == 0).all())
                     self.assertTrue((bits(out_rows[TOKENS + 2 :]) == 0xA5).all())  # for which out_ids has no room
@@ -80,7 +78,8 @@ class BitForBitTest(unittest.TestCase):
                         handle.route_dispatch(experts, None, rows, out_rows, out_row_max=4)
                     with self.assertRaisesRegex(ValueError, "rows has shape"):
                         handle.route_dispatch(experts, None, rows[1:], out_rows)
-                    handle.route_dispatch(experts, None, rows, out_rows, out_source_index=sources)
+                    described = Describe(out_source_index=sources)
+                    handle.route_dispatch(experts, None, rows, out_rows, describe=described)
                     self.assertTrue((out_rows == rows + (1 - 2 * comm.rank)).all())
                     self.assertEqual(handle.counts().rows, TOKENS)
                     first = (1 - comm.rank) * handle.tokens_max
@@ -101,7 +100,7 @@ class BitForBitTest(unittest.TestCase):
                         rows = guards.like(noise((TOKENS, HIDDEN), dtype, comm.rank))
                         side = guards.like(noise((TOKENS, 16), dtype, 10 + comm.rank))
                         out_rows, out_side = guards.empty(rows.shape, dtype), guards.empty(side.shape, dtype)
-                        handle.dispatch(rows, out_rows, side=side, out_side=out_side)
+                        handle.dispatch(rows, out_rows, payloads=[Payload(side, out_side)])
                         other = 1 - comm.rank
                         self.assertTrue((bits(out_rows) == bits(noise(rows.shape, dtype, other))).all(), (mode, dtype))
                         self.assertTrue((bits(out_side) == bits(noise(side.shape, dtype, 10 + other))).all(), dtype)
@@ -169,7 +168,7 @@ class BitForBitTest(unittest.TestCase):
 
 @unittest.skipIf(MISSING, MISSING)
 @unittest.skipIf(numpy is None, "numpy is not installed")
-class SideTest(unittest.TestCase):
+class ArrayOfPayloadsTest(unittest.TestCase):
     def test_its_shape_says_how_long_it_is(self):
         def body(comm):
             with comm.handle(RANKS, 1) as handle:
@@ -177,14 +176,15 @@ class SideTest(unittest.TestCase):
                 rows = numpy.ones((TOKENS, HIDDEN), numpy.float32)
                 side = noise((TOKENS, 4), numpy.float32, comm.rank)
                 out_rows, out_side = numpy.zeros_like(rows), numpy.zeros_like(side)
-                handle.dispatch(rows, out_rows, side=side, out_side=out_side)
+                handle.dispatch(rows, out_rows, payloads=[Payload(side, out_side)])
                 expected = bits(noise((TOKENS, 4), numpy.float32, 1 - comm.rank))
                 self.assertTrue((bits(out_side) == expected).all())
-                with self.assertRaisesRegex(TypeError, "^side_bytes is needed where side is an address$"):
-                    handle.dispatch(rows, out_rows, side=side.ctypes.data, out_side=out_side.ctypes.data)
+                addresses = side.ctypes.data, out_side.ctypes.data
+                with self.assertRaisesRegex(TypeError, "bytes is needed where payloads.0..rows is an address or None$"):
+                    handle.dispatch(rows, out_rows, payloads=[Payload(*addresses)])
                 out_side[...] = 0
                 swap(comm, handle)
-                handle.dispatch(rows, out_rows, side=side.ctypes.data, side_bytes=16, out_side=out_side.ctypes.data)
+                handle.dispatch(rows, out_rows, payloads=[Payload(*addresses, bytes=16)])
                 self.assertTrue((bits(out_side) == expected).all())
 
         world(body, **SETTINGS)
@@ -198,7 +198,7 @@ class SideTest(unittest.TestCase):
                 rows = numpy.ones((tokens, HIDDEN), numpy.float32) if tokens else None
                 side = noise((TOKENS, 16), numpy.uint8, 0) if tokens else None
                 out_rows, out_side = numpy.zeros((count, HIDDEN), numpy.float32), numpy.zeros((count, 16), numpy.uint8)
-                handle.dispatch(rows, out_rows, side=side, out_side=out_side)
+                handle.dispatch(rows, out_rows, payloads=[Payload(side, out_side)])
                 self.assertTrue((out_side == noise((TOKENS, 16), numpy.uint8, 0)[:count]).all())
 
         world(body, **SETTINGS)
@@ -221,22 +221,17 @@ class GradientsTest(unittest.TestCase):
                 tokens = numpy.ones((TOKENS, HIDDEN), numpy.float32)
                 handle.dispatch(tokens, arrived)
                 out = guards.empty((TOKENS, 1), numpy.float32)
-                handle.combine(arrived, tokens, weight_grads=grads, out_weight_grads=out)
+                handle.combine(arrived, tokens, grads=Grads(grads, out))
                 self.assertTrue((out == 7).all())
                 self.assertEqual(guards.broken(), 0)
 
         world(body, **SETTINGS)
 
-    @unittest.skipUnless("moeCombineGrads" in HEADER, "the library does not know moeCombineGrads")
     def test_ranks_without_rows_take_part(self):
         for layout in ("flat", "expert-major", "expert-major-padded", "rank-major"):
             for mode in ("ht", "ll"):
                 with self.subTest(layout=layout, mode=mode):
                     self.carry(layout, mode)
-
-    @unittest.skipUnless("moeCombineGrads" in HEADER, "the library does not know moeCombineGrads")
-    def test_the_bit_is_the_header_s(self):
-        self.assertRegex(HEADER, rf"\bmoeCombineGrads = {_native.COMBINE_GRADS}\b")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import unittest
 
 from support import MISSING, numpy, world
 
+from moecomm import Cast
+
 try:
     import ml_dtypes
 except ImportError:
@@ -85,7 +87,7 @@ class CastTest(unittest.TestCase):
                 numbers["global_scale"] = numpy.array([factor], numpy.float32)
             with comm.handle(1, 1, tokens_max=TOKENS, mode=mode) as handle:
                 handle.route(numpy.zeros((TOKENS, 1), numpy.int32))
-                handle.dispatch(halves, out, row_type="bfloat16", cast=cast, out_scales=out_scales, **numbers)
+                handle.dispatch(halves, out, row_type="bfloat16", cast=Cast(cast, out_scales, **numbers))
             numpy.testing.assert_array_equal(out_scales.view(scales.dtype), scales.reshape(TOKENS, -1))
             numpy.testing.assert_array_equal(out, codes)
 

@@ -7,6 +7,7 @@ import unittest
 from support import MISSING, RANKS, numpy, world
 
 import moecomm
+from moecomm import Ready
 
 EXPERTS, TOKENS = 4, 3
 
@@ -44,20 +45,20 @@ class CombineReadyTest(unittest.TestCase):
                         later[:] = -7.0
                         experts = made_later(2 * out, later, words, 1)
                         experts.start()
-                        handle.combine(later, sums, ready=words, ready_value=value)
+                        handle.combine(later, sums, ready=Ready(words, value=value))
                         experts.join()
                         self.assertEqual(sums.tolist(), (4 * rows).tolist())
-                    with self.assertRaisesRegex(ValueError, r"ready has shape .* expected \[local experts\]"):
-                        handle.combine(out, sums, ready=words[:1])
-                    with self.assertRaisesRegex(TypeError, "ready"):
-                        handle.combine(out, sums, ready=words.astype(numpy.int64))
-                    with self.assertRaisesRegex(moecomm.errors.InvalidArgument, "args.readyRows is 3"):
-                        handle.combine(out, sums, ready=words, ready_rows=3)
+                    with self.assertRaisesRegex(ValueError, r"ready.words has shape .* expected \[local experts\]"):
+                        handle.combine(out, sums, ready=Ready(words[:1]))
+                    with self.assertRaisesRegex(TypeError, "ready.words holds int64"):
+                        handle.combine(out, sums, ready=Ready(words.astype(numpy.int64)))
+                    with self.assertRaisesRegex(moecomm.errors.InvalidArgument, "args.ready.blockRows is 3"):
+                        handle.combine(out, sums, ready=Ready(words, 3))
             with comm.handle(experts=EXPERTS, topk=2, layout="flat") as flat:
                 arrived = numpy.empty((RANKS * TOKENS, 8), numpy.float32)
                 flat.route_dispatch(ids, None, rows, arrived)
                 with self.assertRaisesRegex(moecomm.errors.InvalidArgument, "only layouts with a row per expert"):
-                    flat.combine(arrived, sums, ready=words)
+                    flat.combine(arrived, sums, ready=Ready(words))
 
         world(body)
 

@@ -51,11 +51,11 @@ def floats(*values):
     return (ctypes.c_float * len(values))(*values)
 
 
-def dispatch_cast(handle, rows, codes, scales, cast, **places):
+def dispatch_cast(handle, rows, codes, scales, cast, scale_layout="row-major", describe=None):
     """One row of 128 floats."""
     source, to, out_scales = (ctypes.addressof(memory) for memory in (rows, codes, scales))
     shape = dict(out_rows_max=1, row_type="float32", hidden=128)
-    handle.dispatch(source, to, cast=cast, out_scales=out_scales, **shape, **places)
+    handle.dispatch(source, to, cast=moecomm.Cast(cast, out_scales, scale_layout), describe=describe, **shape)
 
 
 @unittest.skipIf(MISSING, MISSING)
@@ -157,8 +157,8 @@ class LibraryTest(unittest.TestCase):
                     codes, scales, offsets = (ctypes.c_uint8 * 128)(), (ctypes.c_uint8 * 512)(), (ctypes.c_int32 * 2)(7, 7)
                     for i in range(512):
                         scales[i] = 9
-                    places = dict(scale_layout="128x4", out_scale_block_offsets=ctypes.addressof(offsets))
-                    dispatch_cast(handle, rows, codes, scales, "mxfp8", **places)
+                    described = moecomm.Describe(out_block_offsets=ctypes.addressof(offsets))
+                    dispatch_cast(handle, rows, codes, scales, "mxfp8", "128x4", described)
                     self.assertEqual(list(scales), [127, 127, 126, 126] + [0] * 508)
                     self.assertEqual(list(offsets), [0, 1])
 

@@ -7,7 +7,7 @@ import unittest
 
 from support import moecomm
 from moecomm import casts, checks, combine_arguments, dispatch_arguments, handle, handle_queries, handle_refusals, layouts
-from moecomm import names, options, settings
+from moecomm import _native, names, options, parts, payloads, prepared, settings
 
 # Literal: the tables that calls look up.
 TABLES = {
@@ -18,8 +18,9 @@ TABLES = {
     names.Duplicates: (handle.DUPLICATES,),
     names.OnFault: (handle_refusals.ON_FAULT,),
     names.RowType: (checks.ROW_TYPES,),
-    names.Cast: (casts.CASTS,),
+    names.CastType: (casts.CASTS,),
     names.ScaleLayout: (layouts.SCALE_LAYOUTS,),
+    names.PayloadLayout: (payloads.PAYLOAD_LAYOUTS,),
     names.Ids: (dispatch_arguments.ID_KINDS,),
     names.Weights: (combine_arguments.WEIGHTS,),
     names.Wire: (combine_arguments.WIRES,),
@@ -55,15 +56,31 @@ class NamesTest(unittest.TestCase):
 class KeywordsTest(unittest.TestCase):
     def test_dispatch(self):
         make = dispatch_arguments.DispatchArguments.make
-        taken = keywords(make, "rows", "out_rows", "describing", "index_type", "stays_in_view")
-        self.assertEqual(taken | set(dispatch_arguments.DESCRIBING), set(options.DispatchOptions.__annotations__))
+        taken = keywords(make, "rows", "out_rows", "index_type", "stays_in_view")
+        self.assertEqual(taken, set(options.DispatchOptions.__annotations__))
         self.assertEqual(set(options.DISPATCH_DEFAULTS), set(options.DispatchOptions.__annotations__))
 
     def test_combine(self):
-        taken = keywords(combine_arguments.CombineArguments.make, "rows", "out", "biases", "ready", "capacity")
-        taken |= {"bias0", "bias1", "ready", "ready_rows", "ready_value"}
+        taken = keywords(combine_arguments.CombineArguments.make, "rows", "out", "capacity")
         self.assertEqual(taken, set(options.CombineOptions.__annotations__))
         self.assertEqual(set(options.COMBINE_DEFAULTS), set(options.CombineOptions.__annotations__))
+
+    def test_calls_have_few_keywords(self):
+        for known in (options.DispatchOptions, options.CombineOptions):
+            self.assertLessEqual(len(known.__annotations__) + len(["stream"]), 13)
+
+    def test_parts_have_a_field_for_each_of_the_c_structs(self):
+        renamed = {"rows": "in", "layout": "outLayout", "ids": "idKind"}
+        for part, struct, others in (
+            (parts.Cast, _native.moeCast_t, {"exact", "weights_on_input", "flags"}),
+            (parts.Describe, _native.moeDescribe_t, set()),
+            (parts.Payload, _native.moePayload_t, {"inRowStride", "inWordStride", "outRowStride", "outWordStride"}),
+            (parts.Ready, _native.moeReady_t, set()),
+            (parts.Grads, _native.moeGrads_t, set()),
+        ):
+            fields = {renamed.get(name) or prepared._field_of(name) for name in set(part._fields) - others}
+            known = {name for name, _ in struct._fields_} - {"size"} - others
+            self.assertEqual(fields, known, part.__name__)
 
     def test_handle(self):
         taken = keywords(moecomm.Handle.__init__, "comm", "experts", "topk")
@@ -91,6 +108,11 @@ class KeywordsTest(unittest.TestCase):
                 words = set(re.findall(r"\w+", call.__doc__))
                 self.assertEqual(set(known.__annotations__) - words, set())
                 self.assertEqual(documented(call) - arguments - set(known.__annotations__), set())
+
+    def test_documentation_of_parts_names_every_field(self):
+        for part in (parts.Cast, parts.Describe, parts.Payload, parts.Ready, parts.Grads):
+            rows = re.findall(r"^ {4}(\w+)  ", part.__doc__, re.M)
+            self.assertEqual(sorted(rows), sorted(part._fields), part.__name__)
 
     def test_documentation_of_makers_names_every_option(self):
         for maker, known in (

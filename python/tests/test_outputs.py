@@ -4,6 +4,8 @@ import unittest
 
 from support import MISSING, RANKS, moecomm, numpy, world
 
+from moecomm import Cast, Payload
+
 try:
     import torch
 except ImportError:
@@ -64,7 +66,7 @@ class OutputsTest(unittest.TestCase):
             numpy.testing.assert_array_equal(made, self.arrived(handle, halves))
             out_side = numpy.empty((handle.counts().layout_rows, 16), numpy.uint8)
             side = numpy.repeat(experts.astype(numpy.uint8), 8, axis=1)
-            numpy.testing.assert_array_equal(handle.dispatch(halves, side=side, out_side=out_side), made)
+            numpy.testing.assert_array_equal(handle.dispatch(halves, payloads=[Payload(side, out_side)]), made)
 
         self.each(body, ("flat",))
 
@@ -73,10 +75,10 @@ class OutputsTest(unittest.TestCase):
             count = handle.counts().layout_rows
             for cast, width, words in (("fp8", HIDDEN, 1), ("nvfp4", HIDDEN // 2, 2)):
                 scales = numpy.zeros((count, words), numpy.float32 if cast == "fp8" else numpy.int32)
-                codes = handle.dispatch(rows, cast=cast, out_scales=scales, pad_rows=True)
+                codes = handle.dispatch(rows, cast=Cast(cast, scales), pad_rows=True)
                 self.assertEqual((codes.shape, codes.dtype), ((count, width), numpy.uint8))
                 expected, other = numpy.zeros_like(codes), numpy.zeros_like(scales)
-                handle.dispatch(rows, expected, cast=cast, out_scales=other, pad_rows=True)
+                handle.dispatch(rows, expected, cast=Cast(cast, other), pad_rows=True)
                 numpy.testing.assert_array_equal(codes, expected)
                 numpy.testing.assert_array_equal(scales, other)
 
@@ -90,10 +92,10 @@ class OutputsTest(unittest.TestCase):
             numpy.testing.assert_array_equal(made.numpy(), self.arrived(handle, rows))
             self.assertEqual(handle.dispatch(torch.from_numpy(rows).bfloat16()).dtype, torch.bfloat16)
             scales = torch.zeros((made.shape[0], 1))
-            codes = handle.dispatch(torch.from_numpy(rows), cast="fp8", out_scales=scales)
+            codes = handle.dispatch(torch.from_numpy(rows), cast=Cast("fp8", scales))
             self.assertEqual((codes.dtype, tuple(codes.shape)), (torch.float8_e4m3fn, tuple(made.shape)))
             words = torch.zeros((made.shape[0], 1), dtype=torch.int32)
-            codes = handle.dispatch(torch.from_numpy(rows), cast="mxfp4", out_scales=words)
+            codes = handle.dispatch(torch.from_numpy(rows), cast=Cast("mxfp4", words))
             self.assertEqual((codes.dtype, tuple(codes.shape)), (torch.uint8, (made.shape[0], HIDDEN // 2)))
 
         self.each(body)
@@ -120,8 +122,9 @@ class OutputsTest(unittest.TestCase):
                     (TypeError, "^out_rows is left out, but rows is a int: ", dict(rows=4096)),
                     (ValueError, r"^rows has shape \(128,\), expected \[tokens, hidden\]$", dict(rows=rows[0])),
                     (TypeError, "^out_rows_max is given, but out_rows is left out", dict(out_rows_max=9)),
-                    (TypeError, "^out_rows is left out and cast is 'fp8', but out_scales is None", dict(cast="fp8")),
-                    (ValueError, "^cast is 'fp7', expected one of", dict(cast="fp7")),
+                    (TypeError, "^out_rows is left out and cast is one to 'fp8', but cast.out_scales is", dict(cast=Cast("fp8"))),
+                    (ValueError, "^cast.type is 'fp7', expected one of", dict(cast=Cast("fp7"))),
+                    (TypeError, "^cast is 'fp8', expected a Cast$", dict(cast="fp8")),
                     (TypeError, "did you mean 'pad_rows'", dict(pad_row=True)),
                 ):
                     handle.route(experts)

@@ -53,6 +53,25 @@ class PayloadTest(unittest.TestCase):
         for mode in ("ht", "ll"):
             world(lambda comm: body(comm, mode), side_bytes_max=32)
 
+    def test_an_array_of_rows_is_prepared(self):
+        """One of whole 16 bytes, with other memory in each call; beside it one with strides, which is checked each time."""
+
+        def body(comm, mode):
+            with self.handle_of(comm, mode) as handle:
+                handle.route(numpy.full((TOKENS, 1), 1 - comm.rank, numpy.int32))
+                capacity = handle.counts().layout_rows
+                rows, out = numpy.zeros((TOKENS, HIDDEN), numpy.float32), numpy.zeros((capacity, HIDDEN), numpy.float32)
+                for what in range(3):
+                    kept, wide = numpy.zeros((capacity, 4), numpy.int32), numpy.zeros((capacity, 8), numpy.int32)
+                    handle.dispatch(rows, out, payloads=(Payload(numbers(comm.rank, what, 4), kept, "array"),))
+                    handle.dispatch(rows, out, payloads=(Payload(numbers(comm.rank, what, 4), wide[:, ::2]),))
+                    self.assertEqual(kept.tolist(), numbers(1 - comm.rank, what, 4).tolist())
+                    self.assertEqual(wide[:, ::2].tolist(), kept.tolist())
+                self.assertEqual(len(handle._prepared._by_form), 1)
+
+        for mode in ("ht", "ll"):
+            world(lambda comm: body(comm, mode), side_bytes_max=32)
+
     def test_what_cannot_be_is_refused(self):
         good = numpy.zeros((TOKENS, 2), numpy.int32)
         out = numpy.zeros((RANKS * TOKENS, 2), numpy.int32)
@@ -84,8 +103,6 @@ class PayloadTest(unittest.TestCase):
                     else:
                         with self.assertRaisesRegex(moecomm.MoeError, "rank 0 has refused its arguments"):
                             handle.dispatch(rows, space, payloads=[Payload(good, out)])
-                with self.assertRaisesRegex(ValueError, "payloads is given, but side too"):
-                    handle.dispatch(rows, space, side=good.repeat(2, 1), out_side=out.repeat(2, 1), payloads=[Payload(good, out)])
 
         world(body, side_bytes_max=32)
 

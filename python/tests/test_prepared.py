@@ -1,14 +1,15 @@
 """Prepared calls change nothing but the time: a handle that keeps them does and refuses what a handle that checks every
 call does and refuses."""
 
+import ctypes
 import random
 import threading
 import unittest
 
 from support import MISSING, numpy as np, world
 
-from moecomm import options
-from moecomm.prepared import FORMS_MAX, PreparedCalls, form_of
+from moecomm import Cast, Describe, Grads, Payload, Ready, _native, options
+from moecomm.prepared import FORMS_MAX, Prepared, PreparedCalls, _pointers, form_of
 
 EXPERTS, TOPK, HIDDEN, TOKENS = 6, 2, 16, 5
 
@@ -26,6 +27,23 @@ def outcome(call, *arguments, **keywords):
     except Exception as error:  # noqa: B902
         return type(error).__name__, str(error)
     return None
+
+
+def arrays_of(value):
+    """The arrays in an argument."""
+    if isinstance(value, (tuple, list)):
+        return [array for part in value for array in arrays_of(part)]
+    return [value] if hasattr(value, "tobytes") else []
+
+
+def with_own_outputs(value, name=""):
+    """An argument whose arrays that are written are copies."""
+    if isinstance(value, list):
+        return [with_own_outputs(part) for part in value]
+    if isinstance(value, tuple):
+        return type(value)(*(with_own_outputs(part, field) for part, field in zip(value, value._fields)))
+    is_output = name.startswith("out") and hasattr(value, "copy")
+    return value.copy() if is_output and value.flags.writeable and value.flags.c_contiguous else value
 
 
 class Program:
@@ -75,15 +93,14 @@ class Program:
         """Makes the call on both handles, with outputs of their own. The array `out` is the output."""
         found = []
         for handle in self.handles:
-            mine = {key: value.copy() if key.startswith("out_") and hasattr(value, "copy") and value.flags.writeable
-                    and value.flags.c_contiguous else value for key, value in keywords.items()}
-            target = out.copy() if hasattr(out, "copy") and out.flags.writeable and out.flags.c_contiguous else out
+            mine = {key: with_own_outputs(value, key) for key, value in keywords.items()}
+            target = with_own_outputs(out, "out")
             before = {id(prepared) for prepared in handle._prepared._by_form.values()}
             failure = outcome(getattr(handle, name), *positional, target, **mine)
             after = {id(prepared) for prepared in handle._prepared._by_form.values()}
             self.reused += handle is self.handles[0] and failure is None and before == after
-            arrays = [value for key, value in sorted(mine.items()) if hasattr(value, "tobytes")]
-            results = [array.tobytes() for array in (target, *arrays) if hasattr(array, "tobytes")]
+            arrays = [array for _, value in sorted(mine.items()) for array in arrays_of(value)]
+            results = [array.tobytes() for array in (*arrays_of(target), *arrays)]
             status = outcome(lambda: (_ for _ in ()).throw(handle.status() or KeyError()))  # noqa: B023
             found.append((failure, results, status, handle._tokens, handle._capacity))
         assert found[0] == found[1], f"{name}{positional} {keywords}: {found}"
@@ -96,6 +113,29 @@ class Program:
             chosen["sms"] = self.random.choice((True, -1, 1.0, "2"))
         if self.random.random() < 0.03:
             chosen["smss"] = 1
+        return chosen
+
+    def entries(self, room):
+        return (room,) if self.layout.startswith("expert") else (room, TOPK)
+
+    def described(self, room):
+        """Options of a dispatch."""
+        chosen, fields = self.options(), {}
+        if self.random.random() < 0.5:
+            fields["out_source_index"] = self.array((room,), np.int32)
+        if self.random.random() < 0.5:
+            fields["out_topk_weights"] = self.array(self.entries(room), np.float32)
+        if self.random.random() < 0.05:
+            fields["invalid_id"] = self.random.choice((-7, -1.0, True, 0, None, []))
+        if fields or self.random.random() < 0.1:
+            chosen["describe"] = Describe(**fields)
+        if self.random.random() < 0.4:
+            sent, kept = self.array((self.tokens, 4), np.int32), self.array((room, 4), np.int32)
+            if self.random.random() < 0.2:
+                kept = np.zeros((room, 6), np.int32)[:, :4]
+            chosen["payloads"] = [Payload(sent, kept, bytes=self.random.choice((None, None, None, 16, 16.0, 12)))]
+            if self.random.random() < 0.2:
+                chosen["payloads"].append(Payload(self.array((self.tokens, 2), np.int8), self.array((room, 2), np.int8)))
         return chosen
 
     def step(self):
@@ -112,13 +152,7 @@ class Program:
         if hasattr(rows, "size") and rows.flags.writeable:
             rows[...] = np.arange(rows.size).reshape(rows.shape)
         room = self.rows_there()
-        described = self.options()
-        if self.random.random() < 0.5:
-            described["out_source_index"] = self.array((room,), np.int32)
-        if self.random.random() < 0.5:
-            described["out_topk_weights"] = self.array(
-                (room,) if self.layout.startswith("expert") else (room, TOPK), np.float32
-            )
+        described = self.described(room)
         out = self.array((room, HIDDEN), np.float32)
         if self.random.random() < 0.5:
             done = self.both("route_dispatch", (ids, weights, rows), described, out)
@@ -134,6 +168,9 @@ class Program:
             given = self.options() if self.random.random() < 0.3 else {}
             if self.random.random() < 0.3:
                 given["bias0"] = self.array((self.tokens, HIDDEN), np.float32)
+            if self.random.random() < 0.3:
+                grads = self.array(self.entries(self.rows_there()), np.float32)
+                given["grads"] = Grads(grads, self.array((self.tokens, TOPK), np.float32))
             there = self.array((self.rows_there(), HIDDEN), np.float32)
             self.both("combine", (there,), given, self.array((self.tokens, HIDDEN), np.float32))
 
@@ -154,7 +191,7 @@ class PreparedTest(unittest.TestCase):
                 outcomes.append(program.outcomes)
                 reused.append(program.reused)
 
-        world(body, 1, row_bytes_max=512)
+        world(body, 1, row_bytes_max=512, side_bytes_max=32)
         self.assertGreater(sum(outcomes), 200)
         self.assertGreater(sum(reused), 300)
 
@@ -211,20 +248,6 @@ class PreparedTest(unittest.TestCase):
 
         world(body, 1)
 
-    def test_forms_tell_equal_values_apart(self):
-        forms = {form_of((), (), dict(sms=sms))[0] for sms in (1, 1.0, True)}
-        self.assertEqual(len(forms), 3)
-        self.assertEqual(form_of((), (), dict(sms=[])), ((), ()))
-        self.assertEqual(form_of((), (object(),), {}), ((), ()))
-        self.assertEqual(form_of((), (2**64,), {}), ((), ()))
-        self.assertEqual(form_of((), (64,), {})[1], [64])
-
-    def test_every_option_with_an_array_is_known(self):
-        wanted = {"out_rows_max", "row_type", "side_bytes"}
-        for name in (*options.DISPATCH_DEFAULTS, *options.COMBINE_DEFAULTS):
-            if name.startswith("out_") or name in ("side", "ready", "bias0", "topk_weights", "weight_grads"):
-                self.assertEqual(name in options.ARRAYS, name not in wanted, name)
-
     def test_threads_may_use_handles_of_their_own(self):
         def body(comm):
             ids, rows = np.array([[0, 1]], np.int32), np.ones((1, HIDDEN), np.float32)
@@ -252,6 +275,65 @@ class PreparedTest(unittest.TestCase):
                 handle.destroy()
 
         world(body, 1)
+
+
+class FormsTest(unittest.TestCase):
+    """Needs no library."""
+
+    def test_forms_tell_equal_values_apart(self):
+        forms = {form_of((), (), dict(sms=sms))[0] for sms in (1, 1.0, True)}
+        self.assertEqual(len(forms), 3)
+        self.assertEqual(form_of((), (), dict(sms=[])), ((), ()))
+        self.assertEqual(form_of((), (object(),), {}), ((), ()))
+        self.assertEqual(form_of((), (2**64,), {}), ((), ()))
+        self.assertEqual(form_of((), (64,), {})[1], [64])
+
+    def test_forms_tell_parts_apart(self):
+        ready = [Ready(64, *others) for others in ((), (64,), (64.0,), (0, 2), (0, True), (0, 1, 8))]
+        described = [Describe(64), Describe(None, 64), Describe(64, ids="global"), Describe(64, invalid_id=-1.0), Describe()]
+        casts = [Cast("fp8", 64), Cast("mxfp8", 64), Cast("fp8", 64, exact=True), Cast("fp8", input_scale=64)]
+        sent = [(), (Payload(64, 64),), (Payload(64, 64),) * 2, (Payload(64, 64, "128x4"),), (Payload(64, 64, bytes=16),)]
+        options = [dict(ready=one) for one in ready] + [dict(describe=one) for one in described]
+        options += [dict(cast=one) for one in casts] + [dict(payloads=one) for one in sent]
+        options += [dict(grads=Grads(64, None)), dict(grads=Grads(None, 64)), dict(grads=None), {}]
+        self.assertEqual(len({form_of((), (), one)[0] for one in options}), len(options))
+        self.assertEqual(form_of((), (), dict(cast=Cast("fp8", 80, exact=True)))[1], [80])
+        self.assertEqual(form_of((), (), dict(payloads=[Payload(16, 32), Payload(None, 48)]))[1], [16, 32, 48])
+        for wrong in (dict(cast=Cast("fp8", exact=[])), dict(payloads=[(16, 32)]), dict(describe=Describe(object()))):
+            self.assertEqual(form_of((), (), wrong), ((), ()))
+
+    def test_every_option_with_an_array_is_known(self):
+        plain = {"row_type", "hidden", "out_rows_max", "pad_indices", "pad_rows", "send_only", "sms", "weights", "wire"}
+        parts = {"cast", "describe", "payloads", "grads", "ready"}
+        known = {*options.DISPATCH_DEFAULTS, *options.COMBINE_DEFAULTS}
+        self.assertEqual(options.ARRAYS, known - plain - parts)
+
+    def test_pointers_in_nested_structs_are_replaced(self):
+        cast = _native.moeCast_t(outScales=0x1000, globalScale=0x2000)
+        payloads = (_native.moePayload_t * 2)()
+        payloads[0].out, payloads[1].out = 0x3000, 0x4000
+        setattr(payloads[1], "in", 0x5000)
+        args = _native.moeDispatchArgs_t(rows=0x6000, hidden=8, payloads=payloads, payloadCount=2, cast=ctypes.pointer(cast))
+        given = dict(
+            cast=Cast("nvfp4", 0x1000, global_scale=0x2000),
+            payloads=[Payload(None, 0x3000), Payload(0x5000, 0x4000)],
+        )
+        arrays = (0x7000, 0x6000)
+        form, addresses = form_of((), arrays, given)
+        calls, prepared = PreparedCalls(), Prepared(args, 1, None)
+        self.assertTrue(prepared.learn(_pointers(args, (None, "rows"), arrays, given), addresses))
+        del cast, payloads  # the arguments keep them
+        calls._by_form.keep(form, prepared)
+        prepared.busy.release()
+        found = calls.find(form, [address + 0x100000 for address in addresses], None)
+        self.assertIs(found, prepared)
+        args = found.args
+        self.assertEqual((args.rows, args.cast[0].outScales, args.cast[0].globalScale), (0x106000, 0x101000, 0x102000))
+        self.assertEqual([payload.out for payload in args.payloads[:2]], [0x103000, 0x104000])
+        self.assertEqual(getattr(args.payloads[1], "in"), 0x105000)
+        self.assertIsNone(getattr(args.payloads[0], "in"))
+        wrong = [0x7000, 0x6000, 0x1000, 0x2000, 0x3000, 0x5000, 0x9000]
+        self.assertFalse(Prepared(args, 1, None).learn(_pointers(args, (None, "rows"), arrays, given), wrong))
 
 
 if __name__ == "__main__":

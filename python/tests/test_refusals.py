@@ -1,6 +1,7 @@
 """Every array argument of route, dispatch and combine is wrong in every way. Each time the error names the argument,
 no byte outside of an array changes, and the communicator goes on with the next route."""
 
+import re
 import unittest
 
 from support import MISSING, RANKS, Guards, moecomm, numpy, world
@@ -13,11 +14,22 @@ except ImportError:
 TOKENS, TOPK, EXPERTS, HIDDEN, SIDE, TOKENS_MAX = 3, 2, 4, 8, 16, 4
 LOCAL = EXPERTS // RANKS
 LAYOUTS = ("flat", "expert-major", "expert-major-padded", "rank-major")
-OUTPUTS = ("out_rows", "out_side", "out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets", "out",
-           "out_weight_grads")  # fmt: skip
+# Arguments that tell nothing of the rows of the others, and may have strides of their own.
+STRIDED = ("payloads.rows", "payloads.out")
+PARTS = {"describe": moecomm.Describe, "grads": moecomm.Grads, "payloads": moecomm.Payload}
 SETTINGS = dict(
     tokens_max=TOKENS_MAX, ll_tokens_max=TOKENS_MAX, row_bytes_max=256, side_bytes_max=64, heap_bytes=1 << 16
 )
+
+
+def keywords_of(arguments):
+    """Keywords of a call, whose parts have names such as "describe.out_topk_idx" among the arguments."""
+    found, parts = {}, {}
+    for name, value in arguments.items():
+        part, _, field = name.rpartition(".")
+        (parts.setdefault(part, {}) if part else found)[field] = value
+    made = {part: PARTS[part](**fields) for part, fields in parts.items()}
+    return {**found, **{part: [value] if part == "payloads" else value for part, value in made.items()}}
 
 
 class OnlyDlpack:
@@ -75,25 +87,30 @@ class Step:
         self.dispatch = dict(
             rows=like(self.tokens),
             out_rows=empty((rows, HIDDEN), numpy.float32),
-            side=like(numpy.arange(TOKENS * SIDE, dtype=numpy.uint8).reshape(TOKENS, SIDE)),
-            out_side=empty((rows, SIDE), numpy.uint8),
-            out_topk_weights=empty((rows,) if by_expert else (rows, TOPK), numpy.float32),
-            out_source_index=empty((rows,), numpy.int32),
+        )
+        self.dispatch.update(
+            {
+                "payloads.rows": like(numpy.arange(TOKENS * SIDE, dtype=numpy.uint8).reshape(TOKENS, SIDE)),
+                "payloads.out": empty((rows, SIDE), numpy.uint8),
+                "describe.out_topk_weights": empty((rows,) if by_expert else (rows, TOPK), numpy.float32),
+                "describe.out_source_index": empty((rows,), numpy.int32),
+            }
         )
         if not by_expert:
-            self.dispatch["out_topk_idx"] = empty((rows, TOPK), numpy.int32)
+            self.dispatch["describe.out_topk_idx"] = empty((rows, TOPK), numpy.int32)
         if layout == "expert-major":
-            self.dispatch["out_expert_offsets"] = empty((LOCAL + 1,), numpy.int32)
+            self.dispatch["describe.out_expert_offsets"] = empty((LOCAL + 1,), numpy.int32)
         self.combine = dict(
             rows=like(numpy.ones((rows, HIDDEN), numpy.float32)),
             out=empty((TOKENS, HIDDEN), numpy.float32),
             bias0=like(numpy.full((TOKENS, HIDDEN), 0.5, numpy.float32)),
             bias1=like(numpy.full((TOKENS, HIDDEN), 0.25, numpy.float32)),
-            weight_grads=like(numpy.zeros((rows,) if by_expert else (rows, TOPK), numpy.float32)),
-            out_weight_grads=empty((TOKENS, TOPK), numpy.float32),
         )
+        grads = numpy.zeros((rows,) if by_expert else (rows, TOPK), numpy.float32)
+        self.combine["grads.weight_grads"] = like(grads)
+        self.combine["grads.out_weight_grads"] = empty((TOKENS, TOPK), numpy.float32)
 
-    def wrong(self, name, array, outputs=OUTPUTS):
+    def wrong(self, name, array):
         """Wrong arrays for an argument: (how, array)."""
         like, empty = self.guards.like, self.guards.empty
         kind = numpy.float64 if array.dtype != numpy.float64 else numpy.float32
@@ -101,19 +118,20 @@ class Step:
         yield "a smaller dtype", empty(array.shape, numpy.int8)
         if name != "out_rows":  # the library reports out_rows to all ranks
             yield "a row less", like(array[:-1])
-        if name in ("rows", "side", "out_side", "bias0"):
+        if name in ("rows", "bias0", *STRIDED):
             yield "no rows", like(array[:0])
         if array.ndim == 2:
             yield "narrower", empty((array.shape[0], array.shape[1] - 1), array.dtype)
             yield "one column", empty((array.shape[0], 1), array.dtype)
             yield "one axis less", empty((array.shape[0],), array.dtype)
             yield "transposed", empty(array.shape[::-1], array.dtype).T
-            yield "of a wider array", empty((array.shape[0], 2 * array.shape[1]), array.dtype)[:, : array.shape[1]]
+            if name not in STRIDED:
+                yield "of a wider array", empty((array.shape[0], 2 * array.shape[1]), array.dtype)[:, : array.shape[1]]
         else:
             yield "every second", empty((2 * array.shape[0],), array.dtype)[::2]
             yield "an axis more", empty(array.shape + (1,), array.dtype)
         yield "no axis", numpy.zeros((), array.dtype)
-        if name in outputs:
+        if name.rpartition(".")[2].startswith("out"):
             read_only = like(array)
             read_only.flags.writeable = False
             yield "read-only", read_only
@@ -123,7 +141,7 @@ class RefusalTest(unittest.TestCase):
     def run_step(self, handle, step, convert, call, name, array):
         arguments = {key: convert(value) for key, value in getattr(step, call).items()}
         arguments[name] = array
-        getattr(handle, call)(**arguments)
+        getattr(handle, call)(**keywords_of(arguments))
 
     def refuse_all(self, handle, step, convert, call):
         """All ranks alike. A refused combine ends the step, so that each has a dispatch of its own: what it reads does not
@@ -139,13 +157,14 @@ class RefusalTest(unittest.TestCase):
                 # If two arguments contradict each other, the error names both. The number of tokens comes from
                 # topk_idx.
                 named = "topk_weights" if (name, how) == ("topk_idx", "a row less") else name
+                named = re.escape(named.replace("payloads.", "payloads[0]."))
                 self.assertRegex(str(caught.exception), rf"\b{named}\b", f"{call}: {name}: {how}")
                 count += 1
         return count
 
     def run_right(self, handle, step, convert, calls):
         for call in calls:
-            getattr(handle, call)(**{name: convert(value) for name, value in getattr(step, call).items()})
+            getattr(handle, call)(**keywords_of({name: convert(value) for name, value in getattr(step, call).items()}))
 
     def check_results(self, handle, step):
         dispatch, combine = step.dispatch, step.combine
@@ -154,7 +173,7 @@ class RefusalTest(unittest.TestCase):
         sources = {"rows": numpy.concatenate([tokens_of(rank)[2] for rank in range(RANKS)])}
         counts = handle.counts()
         self.assertEqual(counts.rows, RANKS * TOKENS)
-        arrived = dispatch["out_source_index"]
+        arrived = dispatch["describe.out_source_index"]
         full = [row for row in range(len(arrived)) if 0 <= arrived[row] < RANKS * TOKENS_MAX]
         for row in full:
             rank, token = divmod(int(arrived[row]), TOKENS_MAX)
@@ -209,7 +228,7 @@ class WrongArraysTest(RefusalTest):
 class SentenceTest(unittest.TestCase):
     """The error message that a user reads."""
 
-    def refuse(self, call, sentence, error=ValueError, layout="flat", mode="ht", **wrong):
+    def refuse(self, call, sentence, error=ValueError, layout="flat", mode="ht", parts=None, **wrong):
         def body(comm):
             with comm.handle(EXPERTS, TOPK, layout=layout, mode=mode, tokens_max=TOKENS_MAX) as handle:
                 step = Step(comm.rank, layout, RANKS * TOKENS)
@@ -217,7 +236,7 @@ class SentenceTest(unittest.TestCase):
                     handle.route(**step.route)
                 step = Step(comm.rank, layout, handle.counts().layout_rows if call != "route" else 1)
                 with self.assertRaises(error) as caught:
-                    getattr(handle, call)(**{**getattr(step, call), **wrong})
+                    getattr(handle, call)(**keywords_of({**getattr(step, call), **wrong, **(parts or {})}))
                 self.assertEqual(str(caught.exception), sentence)
                 self.assertEqual(step.guards.broken(), 0)
 
@@ -259,8 +278,8 @@ class SentenceTest(unittest.TestCase):
     def test_metadata_for_fewer_rows_than_arrive(self):
         self.refuse(
             "dispatch",
-            "out_source_index has shape (5,), expected [out rows] of at least 6 rows",
-            out_source_index=numpy.zeros(5, numpy.int32),
+            "describe.out_source_index has shape (5,), expected [out rows] of at least 6 rows",
+            parts={"describe.out_source_index": numpy.zeros(5, numpy.int32)},
         )
 
     def test_fewer_rows_to_combine_than_came(self):
@@ -272,9 +291,9 @@ class SentenceTest(unittest.TestCase):
     def test_outputs_that_a_layout_does_not_have(self):
         self.refuse(
             "dispatch",
-            "out_topk_idx is given, but the layout expert-major has none: expected None",
+            "describe.out_topk_idx is given, but the layout expert-major has none: expected None",
             layout="expert-major",
-            out_topk_idx=numpy.zeros((8, TOPK), numpy.int32),
+            parts={"describe.out_topk_idx": numpy.zeros((8, TOPK), numpy.int32)},
         )
 
     def test_rows_that_cannot_be_summed(self):
@@ -287,19 +306,25 @@ class SentenceTest(unittest.TestCase):
         self.refuse("dispatch", sentence, out_rows_max=7)
 
     def test_gradients_one_without_the_other(self):
-        rest = "expected both or neither, alike on all ranks (a rank without rows passes an array without rows)"
-        sentence = "weight_grads is given, but out_weight_grads is None: " + rest
-        self.refuse("combine", sentence, out_weight_grads=None)
-        sentence = "out_weight_grads is given, but weight_grads is None: " + rest
-        self.refuse("combine", sentence, weight_grads=None)
+        sentence = "grads.out_weight_grads is None, expected [tokens, topk] with 3 tokens"
+        self.refuse("combine", sentence, parts={"grads.out_weight_grads": None})
+        sentence = "grads.weight_grads is None, but 6 rows came: expected gradients for them"
+        self.refuse("combine", sentence, parts={"grads.weight_grads": None})
 
-    def test_a_side_payload_that_contradicts_itself(self):
-        sentence = "side_bytes is 32, but side has rows of 16 bytes: (3, 16) of uint8"
-        self.refuse("dispatch", sentence, side_bytes=32)
-        sentence = "side is None, expected [tokens, side payload] with 3 rows of 16 bytes, as out_side has"
-        self.refuse("dispatch", sentence, side=None)
-        sentence = "out_side is None, expected [out rows, side payload] with rows of 16 bytes, as side has"
-        self.refuse("dispatch", sentence, out_side=None)
+    def test_a_payload_that_contradicts_itself(self):
+        sentence = "payloads[0].bytes is 32, but payloads[0].rows has rows of 16 bytes: (3, 16) of uint8"
+        self.refuse("dispatch", sentence, parts={"payloads.bytes": 32})
+        sentence = "payloads[0].rows is None, expected [tokens, elements] with 3 tokens"
+        self.refuse("dispatch", sentence, parts={"payloads.rows": None})
+        sentence = "payloads[0].out is None, expected an array, since out_rows is given"
+        self.refuse("dispatch", sentence, parts={"payloads.out": None})
+
+    def test_what_is_no_part(self):
+        for call, name, given, sentence in (
+            ("dispatch", "cast", "fp8", "cast is 'fp8', expected a Cast"),
+            ("combine", "ready", numpy.zeros(2, numpy.int32), "ready is a ndarray, expected a Ready"),
+        ):
+            self.refuse(call, sentence, TypeError, parts={name: given})
 
     def test_an_empty_output_where_none_leaves_the_rows_in_the_view(self):
         self.refuse(
@@ -378,7 +403,7 @@ class CapacityTest(unittest.TestCase):
                     handle.route(**step.route)
                     out_rows = step.guards.empty((*groups, HIDDEN), numpy.float32)
                     index = step.guards.empty(groups, numpy.int32)
-                    handle.dispatch(step.dispatch["rows"], out_rows, out_source_index=index)
+                    handle.dispatch(step.dispatch["rows"], out_rows, describe=moecomm.Describe(out_source_index=index))
                     out_rows[...] = 1
                     handle.combine(out_rows, step.combine["out"])
                     numpy.testing.assert_array_equal(step.combine["out"], numpy.full((TOKENS, HIDDEN), 2))

@@ -19,7 +19,8 @@ class StatisticsTest(unittest.TestCase):
             counted, waited = numpy.array([5, 7], numpy.int32), numpy.zeros(RANKS, numpy.int64)
             with comm.handle(experts=EXPERTS, topk=2, layout="expert-major", statistics=True) as handle:
                 for _ in range(2):
-                    handle.route_dispatch(ids, None, rows, out, cumulative_rows=counted, cumulative_wait_ns=waited)
+                    described = moecomm.Describe(cumulative_rows=counted, cumulative_wait_ns=waited)
+                    handle.route_dispatch(ids, None, rows, out, describe=described)
                     handle.combine(out, rows.copy(), cumulative_wait_ns=waited)
                 used = 0 if comm.rank == 0 else 1
                 expected = [2 * RANKS * TOKENS if expert == used else 0 for expert in range(2)]
@@ -33,6 +34,8 @@ class StatisticsTest(unittest.TestCase):
                 self.assertEqual(read(found.late_steps, RANKS)[comm.rank], 0)
                 with self.assertRaisesRegex(ValueError, "cumulative_wait_ns has shape"):
                     handle.combine(out, rows.copy(), cumulative_wait_ns=waited[:1])
+                with self.assertRaisesRegex(ValueError, "describe.cumulative_wait_ns has shape"):
+                    handle.dispatch(rows, out, describe=moecomm.Describe(cumulative_wait_ns=waited[:1]))
             with comm.handle(experts=EXPERTS, topk=2) as without:
                 with self.assertRaises(moecomm.errors.InvalidUsage):
                     without.statistics()

@@ -6,6 +6,9 @@ import unittest
 
 from support import MISSING, moecomm, numpy, world
 
+from moecomm import _native
+from moecomm.handle_refusals import HandleRefusals
+
 RANKS, TOKENS, TOPK, HIDDEN, TOKENS_MAX = 3, 3, 2, 8, 4
 EXPERTS = 2 * RANKS
 LAYOUTS = ("flat", "expert-major", "expert-major-padded", "rank-major")
@@ -281,6 +284,20 @@ class TakingPartTest(unittest.TestCase):
                     self.assertRaisesRegex(ValueError, "0..3 .config.tokensMax of the handle", handle.route, many)
 
         world(body, **{**SETTINGS, "ranks": 2})
+
+
+class RefusedCombineTest(unittest.TestCase):
+    """Needs no library."""
+
+    def test_gradients_travel_on_all_ranks_or_on_none(self):
+        handle = HandleRefusals()
+        handle._low_latency, handle._summed, handle._sent = True, ("float32", 8, "row"), None
+        for given, travel in ((dict(grads=moecomm.Grads(None, None)), True), (dict(grads="wrong"), True), ({}, False)):
+            args = handle._refused_combine(given)
+            self.assertEqual((args.flags, args.hidden, bool(args.grads)), (_native.moeRefused, 8, travel))
+            if travel:
+                self.assertIsNone(args.grads.contents.weightGrads)
+                self.assertIsNone(args.grads.contents.outWeightGrads)
 
 
 if __name__ == "__main__":

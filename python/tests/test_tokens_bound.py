@@ -20,7 +20,7 @@ class TokensBoundTest(unittest.TestCase):
                 handle.set_tokens_bound(BOUND)
                 self.assertEqual(handle.tokens_max, 16)
                 out, sources = numpy.zeros((RANKS, BOUND, 8), numpy.float32), numpy.zeros(RANKS * BOUND, numpy.int32)
-                handle.route_dispatch(ids, None, rows, out, out_source_index=sources)
+                handle.route_dispatch(ids, None, rows, out, describe=moecomm.Describe(out_source_index=sources))
                 self.assertEqual(handle.counts().layout_rows, RANKS * BOUND)
                 self.assertEqual(sources.tolist(), list(range(RANKS * BOUND)))
                 self.assertEqual(out[1, BOUND - 1].tolist(), [2] * 8)

@@ -339,7 +339,8 @@ def casts_and_side(rank):
         assert torch.equal(both.rows.view(torch.bfloat16), got.rows[:, :64])
         handle = moe.handle_of(both)
         sources = torch.empty(both.rows.shape[0], dtype=torch.int32, device=rows.device)
-        handle.dispatch(rows, torch.empty_like(got.rows), out_source_index=sources, stream=moe.stream())
+        described = moecomm.Describe(out_source_index=sources)
+        handle.dispatch(rows, torch.empty_like(got.rows), describe=described, stream=moe.stream())
         token = 100 * (sources // moe.tokens_max) + sources % moe.tokens_max
         assert torch.equal(both.side, token.unsqueeze(1).repeat(1, 4).to(torch.int32))
 

@@ -1,6 +1,7 @@
 """Numbers that would wrap and unknown names are refused, with the argument's name and what is allowed."""
 
 import pathlib
+import re
 import tempfile
 import unittest
 
@@ -63,7 +64,7 @@ class NumbersTest(unittest.TestCase):
                     handle.route(-16, tokens=1)
                 handle.route(None, tokens=0)
                 step = dict(row_type="float32", hidden=4, out_rows_max=0)
-                for wrong in (dict(hidden=2**32 + 4), dict(out_rows_max=2**64), dict(sms=-1), dict(side_bytes=2**32)):
+                for wrong in (dict(hidden=2**32 + 4), dict(out_rows_max=2**64), dict(sms=-1)):
                     with self.assertRaisesRegex(
                         ValueError, f"^{next(iter(wrong))} is {next(iter(wrong.values()))}, expected"
                     ):
@@ -125,9 +126,15 @@ class NamesTest(unittest.TestCase):
             with comm.handle(4, 2) as handle:
                 handle.route(None, tokens=0)
                 step = dict(row_type="float32", hidden=4, out_rows_max=0)
-                for name in ("row_type", "cast", "scale_layout"):
-                    with self.assertRaisesRegex(ValueError, f"^{name} is 'x', expected one of "):
-                        handle.dispatch(None, None, **{**step, name: "x"})
+                for name, wrong in (
+                    ("row_type", dict(row_type="x")),
+                    ("cast.type", dict(cast=moecomm.Cast("x"))),
+                    ("cast.scale_layout", dict(cast=moecomm.Cast("fp8", scale_layout="x"))),
+                    ("describe.ids", dict(describe=moecomm.Describe(ids="x"))),
+                    ("payloads[0].layout", dict(payloads=[moecomm.Payload(None, None, "x", 16)])),
+                ):
+                    with self.assertRaisesRegex(ValueError, f"^{re.escape(name)} is 'x', expected one of "):
+                        handle.dispatch(None, None, **{**step, **wrong})
                 for wrong in ("on_fault", "duplicates"):
                     with self.assertRaisesRegex(ValueError, f"^{wrong} is 'x', expected one of '"):
                         comm.handle(4, 2, **{wrong: "x"})
@@ -161,8 +168,13 @@ class NamesTest(unittest.TestCase):
                     handle.combine(None, None, **step, weight="apply")
                 with self.assertRaisesRegex(ValueError, r"^wire is 'fp8block', .*; did you mean 'fp8-block'\?$"):
                     handle.combine(None, None, **step, wire="fp8block")
-                with self.assertRaisesRegex(ValueError, "^cast is 'fp8_ue8m0', .*; did you mean 'fp8-ue8m0'[?]$"):
-                    handle.dispatch(None, None, **step, out_rows_max=0, cast="fp8_ue8m0")
+                with self.assertRaisesRegex(ValueError, "^cast.type is 'fp8_ue8m0', .*; did you mean 'fp8-ue8m0'[?]$"):
+                    handle.dispatch(None, None, **step, out_rows_max=0, cast=moecomm.Cast("fp8_ue8m0"))
+                with self.assertRaisesRegex(ValueError, "^payloads.0..bytes is 4294967296, expected 4"):
+                    payload = moecomm.Payload(None, None, bytes=2**32)
+                    handle.dispatch(None, None, **step, out_rows_max=0, payloads=[payload])
+                with self.assertRaisesRegex(TypeError, r"^dispatch\(\) has no keyword 'payload'; did you mean 'payloads'\?$"):
+                    handle.dispatch(None, None, **step, out_rows_max=0, payload=[payload])
 
         world(body, ranks=1, row_bytes_max=64)
 

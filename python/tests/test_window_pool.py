@@ -16,7 +16,7 @@ from support_ranks import SKIP, refuses, torch  # noqa: E402
 if SKIP is None:
     import moecomm
     import moecomm.torch
-    from moecomm import _native
+    from moecomm import _library
     from moecomm.torch import pool as window_pools
 
 HEAP = 1 << 20
@@ -34,7 +34,7 @@ class Pool:
 
     def __del__(self):
         for block in self.blocks:
-            _native.library().moeMemPoolFree(block, 0, 0, None)
+            _library.library().moeMemPoolFree(block, 0, 0, None)
         Pool.alive -= 1
 
 
@@ -59,7 +59,7 @@ def allocate(size):
     """What torch does for a tensor of this size. Returns the address."""
     pool = getattr(routed, "pool", None)
     assert pool is not None, "torch's own memory"
-    block = _native.library().moeMemPoolAlloc(size, 0, None)
+    block = _library.library().moeMemPoolAlloc(size, 0, None)
     if block is None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
     pool.blocks.append(block)
@@ -133,12 +133,12 @@ class WindowPoolTest(unittest.TestCase):
                 refuses(moecomm.InvalidUsage, "inside the window_pool of another communicator", enter, other)
                 allocate(HEAP // 4)
                 served = []
-                thread = threading.Thread(target=lambda: served.append(_native.library().moeMemPoolAlloc(16, 0, None)))
+                thread = threading.Thread(target=lambda: served.append(_library.library().moeMemPoolAlloc(16, 0, None)))
                 thread.start()
                 thread.join()
                 self.assertEqual(served, [None])
-            self.assertIsNone(_native.library().moeMemPoolAlloc(16, 0, None))
-            self.assertIn("no communicator serves this thread", _native.library().moeGetLastError(None).decode())
+            self.assertIsNone(_library.library().moeMemPoolAlloc(16, 0, None))
+            self.assertIn("no communicator serves this thread", _library.library().moeGetLastError(None).decode())
             self.assertEqual((self.largest(comm), self.largest(other)), (HEAP // 2, HEAP))
 
     def test_threads_have_pools_of_their_own(self):

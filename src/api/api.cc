@@ -6,6 +6,7 @@
 #include "comm/config/launch_env.h"
 #include "comm/config/limits.h"
 #include "comm/handle/calls.h"
+#include "comm/handle/requests.h"
 #include "device/rows/row_math.h"
 
 using moe::Comm;
@@ -39,11 +40,8 @@ std::unique_ptr<Comm> createFor(const moe::LaunchEnvironment& launch, const moe:
   }
 }
 
-moeDispatchArgs_t readArgs(const moeDispatchArgs_t* args, std::int64_t* rowBytes) {
-  const moeDispatchArgs_t defaults = MOE_DISPATCH_ARGS_INITIALIZER;
-  const moeDispatchArgs_t own = moe::readStruct(args, "args", defaults);
-  *rowBytes = std::int64_t{own.hidden} * moe::elementBytes(own.rowType);
-  return own;
+std::int64_t rowBytesOf(const auto& args) {
+  return std::int64_t{args.hidden} * moe::elementBytes(args.rowType);
 }
 
 }  // namespace
@@ -250,7 +248,8 @@ moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const floa
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeRouteDispatch", [&](std::int64_t& rowBytes) {
     if (tokens == moeTokensRefused) return moe::refuseRouteDispatch(*handleOf(handle), stream);
-    const moeDispatchArgs_t own = readArgs(args, &rowBytes);
+    const moe::DispatchRequest own(args);
+    rowBytes = rowBytesOf(own.args);
     moe::routeDispatch(*handleOf(handle), {topkIdx, topkWeights, tokens}, own, stream);
   });
 }
@@ -302,7 +301,8 @@ moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arrivals) {
 moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeDispatch", [&](std::int64_t& rowBytes) {
-    const moeDispatchArgs_t own = readArgs(args, &rowBytes);
+    const moe::DispatchRequest own(args);
+    rowBytes = rowBytesOf(own.args);
     moe::dispatch(*handleOf(handle), own, stream);
   });
 }
@@ -310,9 +310,8 @@ moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeSt
 moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeCombine", [&](std::int64_t& rowBytes) {
-    const moeCombineArgs_t defaults = MOE_COMBINE_ARGS_INITIALIZER;
-    const moeCombineArgs_t own = moe::readStruct(args, "args", defaults);
-    rowBytes = std::int64_t{own.hidden} * moe::elementBytes(own.rowType);
+    const moe::CombineRequest own(args);
+    rowBytes = rowBytesOf(own.args);
     moe::combine(*handleOf(handle), own, stream);
   });
 }

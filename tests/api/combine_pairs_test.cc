@@ -45,7 +45,7 @@ TEST_P(CombinePairs, MayEndInAnyOrder) {
 struct Batch {
   Batch(RankContext& context, int layout) : calls(context, handleOf(moeModeHt, layout)) { calls.untilCombine(); }
   moeResult_t combine(std::int32_t flags) {
-    moeCombineArgs_t args = calls.combineArgs();
+    CombineFields args = calls.combineArgs();
     args.flags = flags;
     return calls.combine(args);
   }

@@ -1,4 +1,4 @@
-// Combines that begin before the rows of the experts are made (moeCombineArgs_t.ready). A thread makes the rows of a
+// Combines that begin before the rows of the experts are made (moeReady_t). A thread makes the rows of a
 // rank block by block, the last block first, while the combine runs. The bits are those of a combine of rows that are
 // there.
 #include <atomic>
@@ -58,8 +58,8 @@ class ReadyStep {
   // Words of this step: two blocks of 64 rows, or one of 128, for each expert.
   int wordCount() const { return waiting_.blockRows == 64 ? 2 * kExpertsEach : kExpertsEach; }
 
-  moeCombineArgs_t args(std::vector<float>& rows) {
-    moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+  CombineFields args(std::vector<float>& rows) {
+    CombineFields args;
     sums_.assign(static_cast<std::size_t>(kPerRank) * kWidth, -1.0f);
     args.rows = rows.data();
     args.rowType = moeRowFp32;
@@ -68,20 +68,20 @@ class ReadyStep {
     args.weights = waiting_.weights;
     args.flags = waiting_.flags;
     args.wire = waiting_.wire;
-    args.completeSms = (args.flags & moeSendOnly) != 0 ? 3 : 0;
+    args.ready.completeSms = (args.flags & moeSendOnly) != 0 ? 3 : 0;
     return args;
   }
   std::vector<float> plain() {
-    moeCombineArgs_t given = args(made_);
+    CombineFields given = args(made_);
     return run(given);
   }
   // `made`: how many blocks the thread makes.
   std::vector<float> behindBlocks(std::uint32_t value, int made) {
     std::fill(rows_.begin(), rows_.end(), -7777.0f);
-    moeCombineArgs_t given = args(rows_);
-    given.ready = words_.data();
-    given.readyRows = waiting_.blockRows;
-    given.readyValue = value;
+    CombineFields given = args(rows_);
+    given.ready.words = words_.data();
+    given.ready.blockRows = waiting_.blockRows;
+    given.ready.value = value;
     const std::jthread experts([this, made] {
       for (int block = wordCount() - 1; block >= wordCount() - made; --block) makeBlock(block);
     });
@@ -89,8 +89,8 @@ class ReadyStep {
   }
 
  private:
-  std::vector<float> run(const moeCombineArgs_t& given) {
-    moeCombine(handle_, &given, nullptr);
+  std::vector<float> run(CombineFields given) {
+    moeCombine(handle_, given.linked(), nullptr);
     if ((given.flags & moeSendOnly) != 0) moeComplete(handle_, nullptr);
     return sums_;
   }
@@ -174,19 +174,19 @@ TEST(CombineReady, IsRefusedWhereItCannotCount) {
     Calls flat(context, handleOf(moeModeHt, moeLayoutFlat)), aligned(context, shape);
     Calls slots(context, handleOf(moeModeLl, moeLayoutRankMajor));
     const auto refuses = [&](Calls& calls, std::int32_t blockRows, const void* ready, const char* sentence) {
-      moeCombineArgs_t args = calls.combineArgs();
-      args.ready = static_cast<const std::uint32_t*>(ready);
-      args.readyRows = blockRows;
-      args.readyValue = 1;
+      CombineFields args = calls.combineArgs();
+      args.ready.words = static_cast<const std::uint32_t*>(ready);
+      args.ready.blockRows = blockRows;
+      args.ready.value = 1;
       EXPECT_EQ(calls.combine(args), moeInvalidArgument);
       EXPECT_TRUE(says(context.error(), sentence)) << context.error();
     };
     for (Calls* calls : {&flat, &slots, &aligned}) calls->untilCombine();
     refuses(flat, 64, words, "but only layouts with a row per expert");
     refuses(slots, 0, words, "but only layouts with a row per expert");
-    refuses(aligned, 63, words, "args.readyRows is 63, must be 0, 64 or 128");
-    refuses(aligned, 128, words, "args.readyRows is 128, but config.expertAlignment is 64");
-    refuses(aligned, 64, reinterpret_cast<const char*>(words) + 2, "args.ready is ");
+    refuses(aligned, 63, words, "args.ready.blockRows is 63, must be 0, 64 or 128");
+    refuses(aligned, 128, words, "args.ready.blockRows is 128, but config.expertAlignment is 64");
+    refuses(aligned, 64, reinterpret_cast<const char*>(words) + 2, "args.ready.words is ");
     for (Calls* calls : {&flat, &slots}) {  // they are as they were
       MOE_EXPECT_OK(calls->combine(calls->combineArgs()), context);
       calls->expectSums(2.0f);

@@ -124,11 +124,11 @@ TEST_P(CombineWeights, AreRefusedWhereTheyCannotCount) {
     Calls with(context, shape);
     without.untilCombine(), with.untilCombine();
     auto* weights = static_cast<float*>(context.arena.take(256));
-    const auto refuses = [&](Calls& calls, moeCombineArgs_t args, const char* sentence) {
+    const auto refuses = [&](Calls& calls, CombineFields args, const char* sentence) {
       EXPECT_EQ(calls.combine(args), moeInvalidArgument);
       EXPECT_TRUE(says(context.error(), sentence)) << context.error();
     };
-    moeCombineArgs_t args = without.combineArgs();
+    CombineFields args = without.combineArgs();
     args.weights = moeWeightsApply;
     args.topkWeights = weights;
     refuses(without, args, "but the handle was made without config.combineWeights");

@@ -120,7 +120,7 @@ TEST_P(CombineWire, RanksThatDifferAreNamedByTheField) {
       world(2, config, [&](RankContext& context) {
         Calls calls(context, shape);
         calls.untilCombine();
-        moeCombineArgs_t args = calls.combineArgs();
+        CombineFields args = calls.combineArgs();
         args.hidden = 128;
         args.wire = context.rank == 0 ? moeWireFp8 : theirs;
         args.rows = context.arena.take(512 * 64);

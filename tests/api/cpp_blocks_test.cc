@@ -23,7 +23,7 @@ class CppBlocks {
     moecomm::DispatchArgs args;
     args.setCastRows(moeCastNvfp4, row_, codes_, moecomm::Span(scales).first(given), 128, moeScales128x4);
     blockOffsets = offsets;
-    if (!offsets.empty()) args.setOutScaleBlockOffsets(blockOffsets);
+    if (!offsets.empty()) args.setOutBlockOffsets(blockOffsets);
     handle_.dispatch(args);
   }
   void refuses(std::size_t given, const char* sentence, const std::vector<std::int32_t>& offsets = {}) {
@@ -42,14 +42,14 @@ class CppBlocks {
 TEST(CppBlocks, HaveAsManyScalesAsTheLayoutNeeds) {
   cppWorld(1, cppConfig(), [](moecomm::Communicator& comm, int) {
     CppBlocks(comm, moeLayoutFlat)
-        .refuses(511, "args.outScales has 511 elements, must have [blocks][words][128] = [2]");
+        .refuses(511, "args.cast.outScales has 511 elements, must have [blocks][words][128] = [2]");
     CppBlocks(comm, moeLayoutRankMajor).refuses(255, "= [1][2][128]");
     CppBlocks(comm, moeLayoutExpertMajorPadded).refuses(767, "= [3][2][128]");
     CppBlocks(comm, moeLayoutExpertMajor).refuses(1023, "= [4][2][128]");
     CppBlocks(comm, moeLayoutExpertMajor, 32).refuses(1023, "= [4][2][128]");
     CppBlocks(comm, moeLayoutExpertMajor, 128).refuses(511, "= [2][2][128]");
     CppBlocks(comm, moeLayoutExpertMajor)
-        .refuses(1024, "args.outScaleBlockOffsets has 3 elements, must have [localExperts + 1] = [4]", {7, 7, 7});
+        .refuses(1024, "args.describe.outBlockOffsets has 3 elements, must have [localExperts + 1] = [4]", {7, 7, 7});
   });
 }
 

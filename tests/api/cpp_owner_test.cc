@@ -252,44 +252,43 @@ TEST(CppOwner, OutputsOfADispatchThatAreTooSmallAreRefused) {
             [&](Args& args) { args.setRows(moecomm::Span(rows).first(4), out, 4); });
     refuses(flat, "args.outRows has 12 elements, must have [outRows][hidden] = [5][4]",
             [&](Args& args) { args.outRowsMax = 5; });
-    refuses(flat, "args.side has 20 elements, must have [tokens][sideBytes] = [2][16]",
-            [&](Args& args) { args.setSide(floats, ints, 16); });
-    refuses(flat, "args.outSide has 8 elements, must have [outRows][sideBytes] = [3][16]",
-            [&](Args& args) { args.setSide(rows, ints, 16); });
-    refuses(flat, "args.outTopkIdx has 2 elements, must have [outRows][topk] = [3][2]",
+    refuses(flat, "args.payloads[0].in has 20 elements, must have [tokens][bytes] = [2][16]",
+            [&](Args& args) { args.setPayload(floats, ints, 16); });
+    refuses(flat, "args.payloads[0].out has 8 elements, must have [outRows][bytes] = [3][16]",
+            [&](Args& args) { args.setPayload(rows, ints, 16); });
+    refuses(flat, "args.describe.outTopkIdx has 2 elements, must have [outRows][topk] = [3][2]",
             [&](Args& args) { args.setOutTopkIdx(moecomm::Span(ints)); });
-    refuses(flat, "args.outTopkIdx holds int64", [&](Args& args) { args.setOutTopkIdx(moecomm::Span(longs)); });
-    refuses(flat, "args.outTopkWeights has 5 elements, must have [outRows][topk] = [3][2]",
+    refuses(flat, "args.describe.outTopkIdx holds int64",
+            [&](Args& args) { args.setOutTopkIdx(moecomm::Span(longs)); });
+    refuses(flat, "args.describe.outTopkWeights has 5 elements, must have [outRows][topk] = [3][2]",
             [&](Args& args) { args.setOutTopkWeights(floats); });
-    refuses(padded, "args.outTopkWeights has 5 elements, must have [outRows] = [16]",
+    refuses(padded, "args.describe.outTopkWeights has 5 elements, must have [outRows] = [16]",
             [&](Args& args) { args.setOutTopkWeights(floats); });
-    refuses(flat, "args.outSourceIndex has 2 elements, must have [outRows] = [3]",
+    refuses(flat, "args.describe.outSourceIndex has 2 elements, must have [outRows] = [3]",
             [&](Args& args) { args.setOutSourceIndex(ints); });
-    refuses(flat, "args.outSourceInfo has 2 elements, must have [outRows][3] = [3][3]",
-            [&](Args& args) { args.setOutSourceInfo(ints); });
-    refuses(padded, "args.outRowExperts has 2 elements, must have [outRows] = [16]",
+    refuses(padded, "args.describe.outRowExperts has 2 elements, must have [outRows] = [16]",
             [&](Args& args) { args.setOutRowExperts(ints); });
-    refuses(padded, "args.outLayoutRange has 3 elements, must have [localExperts][nranks] = [4][1]",
+    refuses(padded, "args.describe.outLayoutRange has 3 elements, must have [localExperts][nranks] = [4][1]",
             [&](Args& args) { args.setOutLayoutRange(longs); });
-    refuses(padded, "args.outExpertOffsets has 2 elements, must have [localExperts + 1] = [5]",
+    refuses(padded, "args.describe.outExpertOffsets has 2 elements, must have [localExperts + 1] = [5]",
             [&](Args& args) { args.setOutExpertOffsets(ints); });
     refuses(padded, "args.outRows has 12 elements, must have [outRows][hidden] = [16][4]",
             [&](Args& args) { args.padding = moePadRows; });
-    refuses(flat, "args.cumulativeRows has 2 elements, must have [localExperts] = [4]",
+    refuses(flat, "args.describe.cumulativeRows has 2 elements, must have [localExperts] = [4]",
             [&](Args& args) { args.setCumulativeRows(ints); });
-    refuses(flat, "args.cumulativeWaitNs has 0 elements, must have [nranks] = [1]", [&](Args& args) {
+    refuses(flat, "args.describe.cumulativeWaitNs has 0 elements, must have [nranks] = [1]", [&](Args& args) {
       args.setCumulativeWaitNs({longs.data(), 0});
     });
-    refuses(flat, "args.inputScale has 0 elements, must have [1] = [1]", [&](Args& args) {
+    refuses(flat, "args.cast.inputScale has 0 elements, must have [1] = [1]", [&](Args& args) {
       args.setInputScale({floats.data(), 0});
     });
-    refuses(flat, "args.globalScale has 0 elements, must have [1] = [1]", [&](Args& args) {
+    refuses(flat, "args.cast.globalScale has 0 elements, must have [1] = [1]", [&](Args& args) {
       args.setGlobalScale({floats.data(), 0});
     });
     moecomm::DispatchArgs args(rows, out, 4);
     args.setOutSourceIndex(ints);
     std::int32_t enough[3] = {};
-    args.outSourceIndex = enough;  // an address of one's own is not measured by the array before it
+    args.describe.outSourceIndex = enough;  // an address of one's own is not measured by the array before it
     flat.dispatch(args);
   });
 }
@@ -314,9 +313,9 @@ TEST(CppOwner, ArraysOfACombineThatAreTooSmallAreRefused) {
             [&](Args& args) { args.setRows(arrived, small, 4); });
     refuses("args.bias0 has 4 elements, must have [tokens][hidden] = [2][4]", [&](Args& args) { args.setBias0(few); });
     refuses("args.bias1 has 4 elements, must have [tokens][hidden] = [2][4]", [&](Args& args) { args.setBias1(few); });
-    refuses("args.weightGrads has 3 elements, must have [outRows][topk] = [2][2]",
+    refuses("args.grads.weightGrads has 3 elements, must have [outRows][topk] = [2][2]",
             [&](Args& args) { args.setWeightGrads(odd, grads); });
-    refuses("args.outWeightGrads has 3 elements, must have [tokens][topk] = [2][2]",
+    refuses("args.grads.outWeightGrads has 3 elements, must have [tokens][topk] = [2][2]",
             [&](Args& args) { args.setWeightGrads(rows, grads); });
     refuses("args.topkWeights has 3 elements, must have [tokens][topk] = [2][2]",
             [&](Args& args) { args.setTopkWeights(odd); });

@@ -216,19 +216,17 @@ TEST(CppStep, CarriesOpaqueRowsAndASidePayload) {
     const std::vector<std::uint64_t> row = {7, static_cast<std::uint64_t>(rank), 9, 11};
     const std::vector<std::int32_t> side = {rank, 5, 6, 7};
     std::vector<std::uint64_t> arrived(2 * row.size());
-    std::vector<std::int32_t> arrivedSide(2 * side.size()), from(2), info(6), topkHere(2);
+    std::vector<std::int32_t> arrivedSide(2 * side.size()), from(2), topkHere(2);
     moecomm::DispatchArgs args(row, arrived, 4);
     EXPECT_EQ(args.hidden, 32) << "bytes";
     EXPECT_EQ(args.outRowsMax, 2);
-    args.setSide(side, arrivedSide, 16);
+    args.setPayload(side, arrivedSide, 16);
     args.setOutSourceIndex(from);
-    args.setOutSourceInfo(info);
     args.setOutTopkIdx(moecomm::Span(topkHere));
     handle.routeDispatch({topk}, args);
     EXPECT_EQ(arrived[1], static_cast<std::uint64_t>(other));
     EXPECT_EQ(arrivedSide[0], other);
     EXPECT_EQ(from[0], other * handle.tokensMax());
-    EXPECT_EQ(info[0], other);
     EXPECT_EQ(topkHere[0], 0);
   });
 }
@@ -267,12 +265,12 @@ TEST(CppStep, KnowsHowManyScalesACastMakes) {
     std::vector<std::uint32_t> scales(7);
     moecomm::DispatchArgs args;
     args.setCastRows(moeCastFp8, row, codes, scales, 512);
-    expectError(moeInvalidArgument, "args.outScales has 7 elements, must have [outRows][words] = [2][4]",
+    expectError(moeInvalidArgument, "args.cast.outScales has 7 elements, must have [outRows][words] = [2][4]",
                 [&] { handle.dispatch(args); });
     args.setCastRows(moeCastFp8, row, moecomm::Span<std::uint8_t>(), scales, 512);
     expectError(moeInvalidArgument, "= [2][4]", [&] { handle.dispatch(args); });
     args.setCastRows(moeCastNvfp4, row, codes, scales, 512);
-    expectError(moeInvalidArgument, "args.outScales has 7 elements, must have [outRows][words] = [4][8]",
+    expectError(moeInvalidArgument, "args.cast.outScales has 7 elements, must have [outRows][words] = [4][8]",
                 [&] { handle.dispatch(args); });
     std::vector<std::uint32_t> bytes(2 * 8);
     args.setCastRows(moeCastNvfp4, row, moecomm::Span(codes).first(511), bytes, 512);
@@ -305,7 +303,7 @@ TEST(CppStep, NeedsNoOutputWithRankMajorSlots) {
     std::vector<float> sums(4);
     moecomm::DispatchArgs args(row, moecomm::Span<float>(), 4);
     args.setOutSourceIndex(few);
-    expectError(moeInvalidArgument, "args.outSourceIndex has 1 elements, must have [outRows] = [2]",
+    expectError(moeInvalidArgument, "args.describe.outSourceIndex has 1 elements, must have [outRows] = [2]",
                 [&] { handle.routeDispatch({topk}, args); });
     args.setOutSourceIndex(from);
     handle.routeDispatch({topk}, args);

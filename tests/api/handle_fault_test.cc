@@ -52,7 +52,7 @@ TEST_P(HandleFaults, OutputsThatAreTooSmall) {
       Calls calls(context, shape);
       context.meet();
       MOE_EXPECT_OK(calls.route(), context);
-      moeDispatchArgs_t args = calls.dispatchArgs();
+      DispatchFields args = calls.dispatchArgs();
       args.outRows = context.arena.take(kRowsMax * kRowBytes);
       if (context.rank == 1) args.outRowsMax = 5;
       MOE_EXPECT_OK(calls.dispatch(args), context);
@@ -60,7 +60,7 @@ TEST_P(HandleFaults, OutputsThatAreTooSmall) {
       const auto* out = static_cast<const std::uint8_t*>(args.outRows);
       const bool fills = shape.mode == moeModeLl && context.rank == 0;
       for (std::uint8_t byte : context.arena.get(out, fills ? 0 : kRowsMax * kRowBytes)) ASSERT_EQ(byte, 0xA5);
-      moeCombineArgs_t sum = calls.combineArgs();
+      CombineFields sum = calls.combineArgs();
       const std::vector<float> ones(kRowsMax * kHidden, 1.0f);
       context.arena.upload(calls.arrived(), ones.data(), ones.size() * 4);
       MOE_EXPECT_OK(calls.combine(sum), context);
@@ -79,9 +79,9 @@ TEST_P(HandleFaults, APaddedDispatchThatDeliversNothingIsAllPadding) {
       if (context.rank == 0) ids[0] = 99;
       context.meet();
       MOE_EXPECT_OK(calls.routeBy(ids), context);
-      moeDispatchArgs_t args = calls.dispatchArgs();
+      DispatchFields args = calls.dispatchArgs();
       auto* experts = static_cast<std::int32_t*>(calls.take(kRowsMax * kTopk * 4));
-      args.outTopkIdx = experts;
+      args.describe.outTopkIdx = experts;
       args.padding = moePadIndices | moePadRows;
       MOE_EXPECT_OK(calls.dispatch(args), context);
       for (std::int32_t id : context.arena.get(experts, kRowsMax * kTopk)) ASSERT_EQ(id, -1);
@@ -99,7 +99,7 @@ TEST_P(HandleFaults, RowsOfACombineThatAreNull) {
       world(2, small(), [&](RankContext& context) {
         Calls calls(context, shape);
         calls.untilCombine();
-        moeCombineArgs_t args = calls.combineArgs();
+        CombineFields args = calls.combineArgs();
         if (everywhere || context.rank == 1) args.rows = nullptr;
         MOE_EXPECT_OK(calls.combine(args), context);
         if (everywhere) {
@@ -121,7 +121,7 @@ TEST_P(HandleFaults, RowsOfACombineInABlockThatIsTooSmall) {
       void* block = nullptr;
       MOE_ASSERT_OK(moeMemAlloc(context.comm, 3 * kRowBytes, &block), context);
       calls.untilCombine();
-      moeCombineArgs_t args = calls.combineArgs();
+      CombineFields args = calls.combineArgs();
       if (context.rank == 0) args.rows = block;
       MOE_EXPECT_OK(calls.combine(args), context);
       // Blocks have whole units of 256 bytes, while a row has 32, so the room is larger than what was asked for.
@@ -137,7 +137,7 @@ TEST_P(HandleFaults, BiasesAreTheSumsOfACombineThatCannotBe) {
   world(2, small(), [&](RankContext& context) {
     Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
     calls.untilCombine();
-    moeCombineArgs_t args = calls.combineArgs();
+    CombineFields args = calls.combineArgs();
     const std::vector<float> threes(kTokens * kHidden, 3.0f);
     args.bias0 = args.bias1 = context.arena.put<float>(threes);
     if (context.rank == 0) args.rows = nullptr;
@@ -153,7 +153,7 @@ TEST_P(HandleFaults, CombinesThatDifferAreNamedByTheField) {
       world(2, small(), [&](RankContext& context) {
         Calls calls(context, handleOf(moeModeHt, layout));
         calls.untilCombine();
-        moeCombineArgs_t args = calls.combineArgs();
+        CombineFields args = calls.combineArgs();
         spoil(args, calls, context.rank);
         MOE_EXPECT_OK(calls.combine(args), context);
         calls.expectStatus(moeInvalidUsage, sentence);
@@ -172,11 +172,10 @@ TEST_P(HandleFaults, CombinesThatDifferAreNamedByTheField) {
             [](auto& args, Calls&, int rank) {
               if (rank == 0) args.hidden = kHidden / 2;
             });
-    differs("gradients of the weights (moeCombineGrads) is without on rank 0 and with on rank 1",
+    differs("gradients of the weights (args.grads) is without on rank 0 and with on rank 1",
             [](auto& args, Calls& calls, int rank) {
               if (rank == 1) {
-                args.weightGrads = calls.grads();
-                args.outWeightGrads = calls.outGrads();
+                args.carry(calls.grads(), calls.outGrads());
               }
             });
   }
@@ -192,7 +191,7 @@ TEST_P(HandleFaults, OtherDomainsHearOfAFault) {
       Calls calls(context, handleOf(moeModeHt, layout));
       context.meet();
       MOE_EXPECT_OK(calls.route(), context);
-      moeDispatchArgs_t args = calls.dispatchArgs();
+      DispatchFields args = calls.dispatchArgs();
       if (context.rank == 1) args.outRowsMax = 5;
       MOE_EXPECT_OK(calls.dispatch(args), context);
       calls.expectStatus(moeInvalidArgument, context.rank == 1
@@ -203,7 +202,7 @@ TEST_P(HandleFaults, OtherDomainsHearOfAFault) {
       calls.wholeStep();
 
       calls.untilCombine();
-      moeCombineArgs_t sum = calls.combineArgs();
+      CombineFields sum = calls.combineArgs();
       if (context.rank == 0) sum.rows = nullptr;
       MOE_EXPECT_OK(calls.combine(sum), context);
       calls.expectStatus(moeInvalidArgument, context.rank == 0
@@ -232,7 +231,7 @@ TEST_P(HandleFaults, OtherDomainsHearWhichResultAFaultHas) {
     const bool hears = context.rank >= 2;
     context.meet();
     MOE_EXPECT_OK(calls.route(), context);
-    moeDispatchArgs_t args = calls.dispatchArgs();
+    DispatchFields args = calls.dispatchArgs();
     if (context.rank == 1) args.hidden = kHidden / 2;
     MOE_EXPECT_OK(calls.dispatch(args), context);
     calls.expectStatus(moeInvalidUsage,
@@ -240,7 +239,7 @@ TEST_P(HandleFaults, OtherDomainsHearWhichResultAFaultHas) {
     calls.roundTrip(0.0f);
 
     calls.untilCombine();
-    moeCombineArgs_t sum = calls.combineArgs();
+    CombineFields sum = calls.combineArgs();
     if (context.rank == 1) sum.hidden = kHidden / 2;
     MOE_EXPECT_OK(calls.combine(sum), context);
     calls.expectStatus(moeInvalidUsage,
@@ -262,20 +261,17 @@ TEST_P(HandleFaults, GradientsThatAreHalfThere) {
       context.meet();
       MOE_EXPECT_OK(calls.route(), context);
       MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
-      moeCombineArgs_t args = calls.combineArgs();
-      args.weightGrads = calls.grads();
+      CombineFields args = calls.combineArgs();
+      args.carry(calls.grads(), nullptr);
       EXPECT_EQ(calls.combine(args), moeInvalidArgument);
-      EXPECT_TRUE(says(context.error(), "args.outWeightGrads is NULL with 8 tokens routed, but args.weightGrads is"));
-      args.weightGrads = nullptr;
-      args.flags = moeCombineGrads;
+      EXPECT_TRUE(says(context.error(), "args.grads.outWeightGrads is NULL with 8 tokens routed"));
+      args.carry(nullptr, nullptr);
       EXPECT_EQ(calls.combine(args), moeInvalidArgument);
-      EXPECT_TRUE(says(context.error(), "args.outWeightGrads is NULL with 8 tokens routed, but args.flags has"));
+      EXPECT_TRUE(says(context.error(), "args.grads.outWeightGrads is NULL with 8 tokens routed"));
       calls.roundTrip();
-      args.flags = 0;
-      args.outWeightGrads = calls.outGrads();
-      if (context.rank == 0) args.weightGrads = calls.grads();
+      args.carry(context.rank == 0 ? calls.grads() : nullptr, calls.outGrads());
       MOE_EXPECT_OK(calls.combine(args), context);
-      expectLack(calls, context, shape.mode, "args.weightGrads of rank 1 is NULL, but");
+      expectLack(calls, context, shape.mode, "args.grads.weightGrads of rank 1 is NULL, but");
       for (int entry = 0; entry < kTokens * kTopk; ++entry) {
         const float grad = context.arena.get(calls.outGrads() + entry, 1)[0];
         ASSERT_EQ(grad, shape.mode == moeModeLl && entry % kTopk == 0 ? 0.5f : 0.0f);
@@ -296,7 +292,7 @@ TEST_P(HandleFaults, StagingAreasThatAreTooSmallAreCalledSo) {
     calls.expectStatus(moeInvalidArgument, "is 2, but 16 rows arrive for its output outside the window");
     calls.expectStatus(moeInvalidArgument, "moeDispatch: config.stagingRows of rank 0");
     MOE_EXPECT_OK(calls.route(), context);
-    moeDispatchArgs_t args = calls.dispatchArgs();
+    DispatchFields args = calls.dispatchArgs();
     args.outRows = window;
     MOE_EXPECT_OK(calls.dispatch(args), context);
     MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
@@ -306,6 +302,9 @@ TEST_P(HandleFaults, StagingAreasThatAreTooSmallAreCalledSo) {
 }
 
 TEST_P(HandleFaults, DispatchesThatDifferAreNamedByTheField) {
+  moePayload_t payload = MOE_PAYLOAD_INITIALIZER;
+  payload.bytes = 16;
+  payload.outLayout = moePayloadArray;
   for (int mode : {moeModeHt, moeModeLl}) {
     const auto differs = [&](const char* sentence, const auto& spoil) {
       moeConfig_t wide = small();
@@ -315,7 +314,7 @@ TEST_P(HandleFaults, DispatchesThatDifferAreNamedByTheField) {
         Calls calls(context, handleOf(mode, moeLayoutFlat));
         context.meet();
         MOE_EXPECT_OK(calls.route(), context);
-        moeDispatchArgs_t args = calls.dispatchArgs();
+        DispatchFields args = calls.dispatchArgs();
         if (context.rank == 1) spoil(args, calls);
         MOE_EXPECT_OK(calls.dispatch(args), context);
         calls.expectStatus(moeInvalidUsage, std::string("moeDispatch: ranks disagree: ") + sentence);
@@ -324,10 +323,11 @@ TEST_P(HandleFaults, DispatchesThatDifferAreNamedByTheField) {
     };
     differs("args.hidden is 8 on rank 0 and 4 on rank 1", [](auto& args, Calls&) { args.hidden = 4; });
     differs("args.rowType is fp32 on rank 0 and bf16 on rank 1", [](auto& args, Calls&) { args.rowType = moeRowBf16; });
-    differs("args.sideBytes is 0 on rank 0 and 16 on rank 1", [](auto& args, Calls& calls) {
-      args.side = calls.sideIn();
-      args.sideBytes = 16;
-      args.outSide = calls.sideOut();
+    differs("the bytes of args.payloads is 0 on rank 0 and 16 on rank 1", [&](auto& args, Calls& calls) {
+      payload.in = calls.sideIn();
+      payload.out = calls.sideOut();
+      args.payloads = &payload;
+      args.payloadCount = 1;
     });
   }
 }
@@ -339,13 +339,13 @@ TEST_P(HandleFaults, OfSplitOperations) {
       Calls calls(context, shape);
       context.meet();
       MOE_EXPECT_OK(calls.route(), context);
-      moeDispatchArgs_t args = calls.dispatchArgs();
+      DispatchFields args = calls.dispatchArgs();
       args.flags = moeSendOnly;
       if (context.rank == 1) args.outRowsMax = 5;
       MOE_EXPECT_OK(calls.dispatch(args), context);
       MOE_EXPECT_OK(moeComplete(calls.handle(), context.stream()), context);
       expectLack(calls, context, shape.mode, "moeDispatch: the output of rank 1 holds 5 rows but ");
-      moeCombineArgs_t sum = calls.combineArgs();
+      CombineFields sum = calls.combineArgs();
       sum.flags = moeSendOnly;
       const std::vector<float> ones(kRowsMax * kHidden, 1.0f);
       context.arena.upload(calls.arrived(), ones.data(), ones.size() * 4);
@@ -376,10 +376,9 @@ TEST_P(HandleFaults, ButAHandleMayMergeExpertsThatComeTwice) {
         MOE_EXPECT_OK(moeHandleGetCounts(calls.handle(), &counts), context);
         EXPECT_EQ(counts.rows, context.rank == 1 ? 2 * kTokens : 0);
         MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
-        moeCombineArgs_t args = calls.combineArgs();
+        CombineFields args = calls.combineArgs();
         args.weights = moeWeightsApply;
-        args.weightGrads = calls.grads();
-        args.outWeightGrads = calls.outGrads();
+        args.carry(calls.grads(), calls.outGrads());
         MOE_EXPECT_OK(calls.combine(args), context);
         const auto sums = context.arena.get(static_cast<float*>(calls.out()), kTokens * kHidden);
         for (int i = 0; i < kTokens * kHidden; ++i) {

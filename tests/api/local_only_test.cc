@@ -256,7 +256,7 @@ TEST_P(LocalOnly, IdsOutOfRangeAreNamedWithTheirRank) {
       MOE_EXPECT_OK(calls.route(), context);
       calls.roundTrip(1.0f);
       calls.expectStatus(moeSuccess, "");
-      moeDispatchArgs_t sending = calls.dispatchArgs();
+      DispatchFields sending = calls.dispatchArgs();
       sending.outRowsMax = 1;
       if (shape.mode == moeModeHt) {
         MOE_EXPECT_OK(calls.dispatch(sending), context);
@@ -323,7 +323,7 @@ TEST_P(LocalOnly, EndsWithItsCommunicator) {
       Calls calls(context, shape);
       MOE_EXPECT_OK(calls.route(), context);
       calls.roundTrip(1.0f);
-      moeDispatchArgs_t sending = calls.dispatchArgs();
+      DispatchFields sending = calls.dispatchArgs();
       sending.flags = moeSendOnly;
       MOE_EXPECT_OK(calls.dispatch(sending), context);
       context.meet();
@@ -351,9 +351,9 @@ TEST_P(LocalOnly, AStepThatFailsEndsTheGroup) {
       if (context.rank == 1) {
         MOE_EXPECT_OK(calls.route(), context);
         MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
-        moeCombineArgs_t combine = calls.combineArgs();
-        combine.ready = context.arena.put<std::uint32_t>(std::vector<std::uint32_t>{1, 0});
-        combine.readyValue = 1;
+        CombineFields combine = calls.combineArgs();
+        combine.ready.words = context.arena.put<std::uint32_t>(std::vector<std::uint32_t>{1, 0});
+        combine.ready.value = 1;
         calls.combine(combine);
       }
       expectFailure(context, moeTimeout,
@@ -370,7 +370,7 @@ TEST_P(LocalOnly, RowsMayStayInTheirSlots) {
     Calls calls(context, shape);
     moeHandleView_t view = MOE_HANDLE_VIEW_INITIALIZER;
     MOE_ASSERT_OK(moeHandleGetView(calls.handle(), &view), context);
-    moeDispatchArgs_t sending = calls.dispatchArgs();
+    DispatchFields sending = calls.dispatchArgs();
     sending.outRows = nullptr;
     sending.outRowsMax = 0;
     MOE_EXPECT_OK(calls.routeDispatch(sending), context);
@@ -378,7 +378,7 @@ TEST_P(LocalOnly, RowsMayStayInTheirSlots) {
     EXPECT_EQ(rows, std::vector<float>(kTokens * kHidden, 1.0f));
     const std::vector<float> made(kTokens * kHidden, 5.0f);
     context.arena.upload(view.combineRows, made.data(), made.size() * 4);
-    moeCombineArgs_t combine = calls.combineArgs();
+    CombineFields combine = calls.combineArgs();
     combine.rows = view.combineRows;
     MOE_EXPECT_OK(calls.combine(combine), context);
     calls.expectSums(5.0f);

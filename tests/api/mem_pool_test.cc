@@ -72,7 +72,7 @@ TEST_P(MemPool, TakesRowsOfADispatch) {
     Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
     context.meet();
     MOE_ASSERT_OK(calls.route(), context);
-    moeDispatchArgs_t args = calls.dispatchArgs();
+    DispatchFields args = calls.dispatchArgs();
     EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "staging area"));
     MOE_ASSERT_OK(moeMemPoolUse(context.comm), context);

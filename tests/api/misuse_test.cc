@@ -124,48 +124,49 @@ class Misuser {
   }
 
   void addDispatchMistakes(Mistakes& all) {
-    const auto add = [&](const char* part, std::function<void(moeDispatchArgs_t&)> spoil) {
+    const auto add = [&](const char* part, std::function<void(DispatchFields&)> spoil) {
       all.push_back([this, part, spoil = std::move(spoil)] {
-        moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+        DispatchFields args;
         args.rowType = moeRowBf16;
         args.hidden = 8;
         spoil(args);
         const bool routes = rng_.coin();
-        expectRefusal(routes ? moeRouteDispatch(someHandle(), nullptr, nullptr, 0, &args, context_.stream())
-                             : moeDispatch(someHandle(), &args, context_.stream()),
+        expectRefusal(routes ? moeRouteDispatch(someHandle(), nullptr, nullptr, 0, args.linked(), context_.stream())
+                             : moeDispatch(someHandle(), args.linked(), context_.stream()),
                       part);
       });
     };
     add("args.rowType is ", [this](auto& args) { args.rowType = absurd(); });
     add("args.hidden is ", [this](auto& args) { args.hidden = absurd(); });
     add("args.hidden is ", [this](auto& args) { args.hidden = 8 * rng_.between(1, 7) + rng_.between(1, 7); });
-    add("args.sideBytes is ", [this](auto& args) { args.sideBytes = absurd(); });
+    add("args.payloadCount is ", [this](auto& args) { args.payloadCount = absurd(); });
+    add("args.payloads is NULL", [this](auto& args) { args.payloadCount = rng_.between(1, 4); });
     add("args.flags is ", [this](auto& args) { args.flags = 32 << rng_.below(20); });
     add("args.sms is ", [this](auto& args) { args.sms = -1 - rng_.below(1000); });
     add("args.outRowsMax is ", [this](auto& args) { args.outRowsMax = -1 - rng_.below(1 << 30); });
     add("args.outRows is NULL", [this](auto& args) { args.outRowsMax = rng_.between(1, 1000); });
     add("args.rows is ", [this](auto& args) { args.rows = misaligned(16); });
-    add("args.side is ", [this](auto& args) { args.side = bytes_ + 16 * rng_.below(100); });
-    add("args.outSide is ", [this](auto& args) { args.outSide = bytes_ + 16 * rng_.below(100); });
-    add("args.outTopkWeights is ",
-        [this](auto& args) { args.outTopkWeights = reinterpret_cast<float*>(misaligned(4)); });
-    add("args.outSourceIndex is ",
-        [this](auto& args) { args.outSourceIndex = reinterpret_cast<std::int32_t*>(misaligned(4)); });
-    add("args.outTopkIdx is ", [this](auto& args) { args.outTopkIdx = misaligned(4); });
-    add("args.outExpertOffsets is ",
-        [this](auto& args) { args.outExpertOffsets = reinterpret_cast<std::int32_t*>(misaligned(4)); });
-    add("args.cast is ", [this](auto& args) { args.cast = absurd(); });
-    add("args.cast is none", [](auto& args) { args.scaleLayout = 1; });
-    add("args.cast is none", [](auto& args) { args.flags = moeCastExact; });
-    add("args.cast is none", [](auto& args) { args.flags = moeWeightsOnInput; });
-    add("args.inputScale is ", [this](auto& args) { args.inputScale = reinterpret_cast<float*>(bytes_); });
-    add("args.globalScale is ", [this](auto& args) { args.globalScale = reinterpret_cast<float*>(bytes_); });
+    add("args.cast.size is ", [this](auto& args) { args.cast.size = static_cast<std::size_t>(rng_.below(8)); });
+    add("args.describe.size is ", [this](auto& args) { args.describe.size = static_cast<std::size_t>(rng_.below(8)); });
+    add("args.describe.outTopkWeights is ",
+        [this](auto& args) { args.describe.outTopkWeights = reinterpret_cast<float*>(misaligned(4)); });
+    add("args.describe.outSourceIndex is ",
+        [this](auto& args) { args.describe.outSourceIndex = reinterpret_cast<std::int32_t*>(misaligned(4)); });
+    add("args.describe.outTopkIdx is ", [this](auto& args) { args.describe.outTopkIdx = misaligned(4); });
+    add("args.describe.outExpertOffsets is ",
+        [this](auto& args) { args.describe.outExpertOffsets = reinterpret_cast<std::int32_t*>(misaligned(4)); });
+    add("args.cast.type is ", [this](auto& args) { args.cast.type = absurd(); });
+    add("args.cast.type is none", [](auto& args) { args.cast.scaleLayout = 1; });
+    add("args.cast.type is none", [](auto& args) { args.cast.flags = moeCastExact; });
+    add("args.cast.type is none", [](auto& args) { args.cast.flags = moeWeightsOnInput; });
+    add("args.cast.inputScale is ", [this](auto& args) { args.cast.inputScale = reinterpret_cast<float*>(bytes_); });
+    add("args.cast.globalScale is ", [this](auto& args) { args.cast.globalScale = reinterpret_cast<float*>(bytes_); });
     add("args.padding is ", [this](auto& args) { args.padding = absurd(); });
-    add("args.idKind is ", [this](auto& args) { args.idKind = absurd(); });
+    add("args.describe.idKind is ", [this](auto& args) { args.describe.idKind = absurd(); });
     add("overlaps args.outRows (", [this](auto& args) {
       args.outRows = bytes_;
       args.outRowsMax = 8;
-      args.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes_) + rng_.below(8 * 4);
+      args.describe.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes_) + rng_.below(8 * 4);
     });
     add("moeMemAlloc has given only ", [this](auto& args) {
       args.outRows = windowBlock();
@@ -174,33 +175,36 @@ class Misuser {
   }
 
   void addCombineMistakes(Mistakes& all) {
-    const auto add = [&](const char* part, std::function<void(moeCombineArgs_t&)> spoil) {
+    const auto add = [&](const char* part, std::function<void(CombineFields&)> spoil) {
       all.push_back([this, part, spoil = std::move(spoil)] {
-        moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+        CombineFields args;
         args.rowType = moeRowBf16;
         args.hidden = 8;
         spoil(args);
-        expectRefusal(moeCombine(someHandle(), &args, context_.stream()), part);
+        expectRefusal(moeCombine(someHandle(), args.linked(), context_.stream()), part);
       });
     };
     add("args.rowType is ", [this](auto& args) { args.rowType = absurd(); });
     add("args.rowType is opaque bytes", [](auto& args) { args.rowType = moeRowBytes, args.hidden = 16; });
     add("args.hidden is ", [this](auto& args) { args.hidden = absurd(); });
     add("args.weights is ", [this](auto& args) { args.weights = absurd(); });
-    add("args.flags is ", [this](auto& args) { args.flags = 4 << rng_.below(20); });
+    add("args.flags is ", [this](auto& args) { args.flags = rng_.coin() ? 2 : 32 << rng_.below(20); });
     add("args.sms is ", [this](auto& args) { args.sms = -1 - rng_.below(1000); });
-    add("args.completeSms is ", [this](auto& args) { args.completeSms = -1 - rng_.below(1000); });
-    add("args.completeSms is ", [this](auto& args) { args.completeSms = 1 + rng_.below(1000); });
+    add("args.ready.completeSms is ", [this](auto& args) { args.ready.completeSms = -1 - rng_.below(1000); });
+    add("args.ready.completeSms is ", [this](auto& args) { args.ready.completeSms = 1 + rng_.below(1000); });
     add("args.wire is ", [this](auto& args) { args.wire = absurd(); });
     add("args.rows is ", [this](auto& args) { args.rows = misaligned(16); });
     add("args.out is ", [this](auto& args) { args.out = misaligned(16); });
     add("args.bias0 is ", [this](auto& args) { args.bias0 = misaligned(16); });
     add("args.bias1 is ", [this](auto& args) { args.bias1 = misaligned(16); });
-    add("args.weightGrads is ", [this](auto& args) { args.weightGrads = reinterpret_cast<float*>(misaligned(4)); });
+    add("args.grads.weightGrads is ",
+        [this](auto& args) { args.carry(reinterpret_cast<float*>(misaligned(4)), nullptr); });
     add("args.topkWeights is ", [this](auto& args) { args.topkWeights = reinterpret_cast<float*>(misaligned(4)); });
-    add("args.ready is ", [this](auto& args) { args.ready = reinterpret_cast<std::uint32_t*>(misaligned(4)); });
-    add("args.outWeightGrads is ",
-        [this](auto& args) { args.outWeightGrads = reinterpret_cast<float*>(misaligned(4)); });
+    add("args.ready.words is ",
+        [this](auto& args) { args.ready.words = reinterpret_cast<std::uint32_t*>(misaligned(4)); });
+    add("args.grads.outWeightGrads is ",
+        [this](auto& args) { args.carry(nullptr, reinterpret_cast<float*>(misaligned(4))); });
+    add("args.ready.size is ", [this](auto& args) { args.ready.size = static_cast<std::size_t>(rng_.below(8)); });
   }
 
   void addOtherMistakes(Mistakes& all) {

@@ -144,7 +144,7 @@ class RoomyRank {
   bool casts() const { return case_.beside == Beside::scales || case_.beside == Beside::blocks; }
   int rowBytes() const { return casts() ? kWidth : kWidth * 4; }
 
-  // Bytes of scales, as moeDispatchArgs_t.scaleLayout has them: a word for a row.
+  // Bytes of scales, as moeCast_t.scaleLayout has them: a word for a row.
   std::int64_t scaleBytes() const {
     if (case_.beside == Beside::scales) return room_ * 4;
     const auto up = [](std::int64_t rows) { return (rows + 127) / 128; };
@@ -159,7 +159,7 @@ class RoomyRank {
     const auto take = [&](std::int64_t bytes, bool window = false) {
       return std::make_unique<Guarded>(context_, bytes, window);
     };
-    args_ = MOE_DISPATCH_ARGS_INITIALIZER;
+    args_ = {};
     args_.rows = rows_;
     args_.rowType = moeRowFp32;
     args_.hidden = kWidth;
@@ -170,11 +170,9 @@ class RoomyRank {
     out_ = take(room_ * rowBytes(), case_.window);
     args_.outRows = out_->at<void>();
     sources_ = take(room_ * 4);
-    args_.outSourceIndex = sources_->at<std::int32_t>();
-    infos_ = take(room_ * 12);
-    args_.outSourceInfo = infos_->at<std::int32_t>();
+    args_.describe.outSourceIndex = sources_->at<std::int32_t>();
     weights_ = take(room_ * 4 * (perExpert() ? 1 : kTopk));
-    args_.outTopkWeights = weights_->at<float>();
+    args_.describe.outTopkWeights = weights_->at<float>();
     topkIds_ = take(perExpert() ? 0 : room_ * 4 * kTopk);
     experts_ = take(perExpert() ? room_ * 4 : 0);
     ranges_ = take(perExpert() ? 2 * kRanks * 8 : 0);
@@ -182,14 +180,14 @@ class RoomyRank {
     blockOffsets_ = take(12);
     cumulative_ = take(8);
     context_.arena.upload(cumulative_->at<void>(), std::array<std::int32_t, 2>{}.data(), 8);
-    args_.cumulativeRows = cumulative_->at<std::int32_t>();
+    args_.describe.cumulativeRows = cumulative_->at<std::int32_t>();
     if (perExpert()) {
-      args_.outRowExperts = experts_->at<std::int32_t>();
-      args_.outLayoutRange = ranges_->at<std::int64_t>();
+      args_.describe.outRowExperts = experts_->at<std::int32_t>();
+      args_.describe.outLayoutRange = ranges_->at<std::int64_t>();
     } else {
-      args_.outTopkIdx = topkIds_->at<void>();
+      args_.describe.outTopkIdx = topkIds_->at<void>();
     }
-    if (case_.layout == moeLayoutExpertMajor) args_.outExpertOffsets = offsets_->at<std::int32_t>();
+    if (case_.layout == moeLayoutExpertMajor) args_.describe.outExpertOffsets = offsets_->at<std::int32_t>();
     makeBeside();
   }
   void makeBeside() {
@@ -198,15 +196,19 @@ class RoomyRank {
     beside_ = take(casts() ? scaleBytes() : room_ * (side ? kSideWords * 4 : 8)),
     more_ = take(side || casts() ? 0 : room_ * 24);
     if (side) {
-      args_.side = side_;
-      args_.sideBytes = kSideWords * 4;
-      args_.outSide = beside_->at<void>();
+      payloads_[0] = MOE_PAYLOAD_INITIALIZER;
+      payloads_[0].outLayout = moePayloadArray;
+      payloads_[0].bytes = kSideWords * 4;
+      payloads_[0].in = side_;
+      payloads_[0].out = beside_->at<void>();
+      args_.payloads = payloads_.data();
+      args_.payloadCount = 1;
     } else if (casts()) {
-      args_.cast = case_.beside == Beside::scales ? moeCastFp8 : moeCastMxfp8;
-      args_.outScales = beside_->at<void>();
-      args_.scaleLayout = case_.beside == Beside::scales ? moeScalesRowMajor : moeScales128x4;
+      args_.cast.type = case_.beside == Beside::scales ? moeCastFp8 : moeCastMxfp8;
+      args_.cast.outScales = beside_->at<void>();
+      args_.cast.scaleLayout = case_.beside == Beside::scales ? moeScalesRowMajor : moeScales128x4;
       if (case_.beside == Beside::blocks && case_.layout == moeLayoutExpertMajor)
-        args_.outScaleBlockOffsets = blockOffsets_->at<std::int32_t>();
+        args_.describe.outBlockOffsets = blockOffsets_->at<std::int32_t>();
     } else {
       payloads_.fill(MOE_PAYLOAD_INITIALIZER);
       payloads_[0].bytes = 8;
@@ -237,13 +239,12 @@ class RoomyRank {
   std::vector<std::pair<const char*, const Guarded*>> outputs() const {
     return {{"outRows", out_.get()},
             {"outSourceIndex", sources_.get()},
-            {"outSourceInfo", infos_.get()},
             {"outTopkWeights", weights_.get()},
             {"outTopkIdx", topkIds_.get()},
             {"outRowExperts", experts_.get()},
             {"outLayoutRange", ranges_.get()},
             {"outExpertOffsets", offsets_.get()},
-            {"outScaleBlockOffsets", blockOffsets_.get()},
+            {"outBlockOffsets", blockOffsets_.get()},
             {"cumulativeRows", cumulative_.get()},
             {"outSide, outScales or a payload", beside_.get()},
             {"another payload", more_.get()}};
@@ -253,10 +254,10 @@ class RoomyRank {
     context_.arena.synchronize();
     context_.meet();
     if (call.routes) {
-      MOE_EXPECT_OK(moeRouteDispatch(handle_, ids_, nullptr, tokens(), &args_, context_.stream()), context_);
+      MOE_EXPECT_OK(moeRouteDispatch(handle_, ids_, nullptr, tokens(), args_.linked(), context_.stream()), context_);
     } else {
       MOE_EXPECT_OK(moeRoute(handle_, ids_, nullptr, tokens(), context_.stream()), context_);
-      MOE_EXPECT_OK(moeDispatch(handle_, &args_, context_.stream()), context_);
+      MOE_EXPECT_OK(moeDispatch(handle_, args_.linked(), context_.stream()), context_);
     }
     if (call.split) {
       MOE_EXPECT_OK(moeComplete(handle_, context_.stream()), context_);
@@ -286,13 +287,12 @@ class RoomyRank {
   void checkNothing(const RoomCall& call) const {
     const std::int64_t padded = open() ? room_ : std::min(room_, layoutRows_);
     const std::int64_t indices = (call.padding & moePadIndices) != 0 ? padded : 0;
-    infos_->expectFilled("outSourceInfo", 3 * indices, -1);
     experts_->expectFilled("outRowExperts", indices, -1);
     ranges_->expectFilled("outLayoutRange", perExpert() ? 2 * kRanks : 0, std::int64_t{0});
     if (call.differs && case_.mode == moeModeLl) return;  // what the dispatch itself stores may be anything
     offsets_->expectFilled("outExpertOffsets", 3, 0);
-    const bool blocks = args_.outScaleBlockOffsets != nullptr;
-    blockOffsets_->expectFilled("outScaleBlockOffsets", blocks ? 3 : 0, 0);
+    const bool blocks = args_.describe.outBlockOffsets != nullptr;
+    blockOffsets_->expectFilled("outBlockOffsets", blocks ? 3 : 0, 0);
     sources_->expectFilled("outSourceIndex", indices, -1);
     weights_->expectFilled("outTopkWeights", indices * (perExpert() ? 1 : kTopk), 0.0f);
     topkIds_->expectFilled("outTopkIdx", indices * kTopk, -1);
@@ -305,19 +305,19 @@ class RoomyRank {
     more_->expectFilled("another payload", rows * 24, std::uint8_t{0});
   }
 
-  // Each row is that of the token that outSourceInfo names, and so is all that describes it. All rows have come.
+  // Each row is that of the token that outSourceIndex names, and so is all that describes it. All rows have come.
   void checkRows(const RoomCall& call) const {
-    const auto infos = infos_->values<std::int32_t>();
+    const auto sources = sources_->values<std::int32_t>();
     int came = 0;
     for (std::int64_t row = 0; row < room_; ++row) {
-      const int from = infos[at(3 * row)];
-      if (from != kUntouched && from != -1) {
+      const int source = sources[at(row)];
+      if (source != kUntouched && source != -1) {
         ++came;
-        checkRow(row, from, infos[at(3 * row + 1)], infos[at(3 * row + 2)]);
+        checkRow(row, source / kMost, source % kMost);
         continue;
       }
       const bool pads = (call.padding & moePadIndices) != 0 && (open() || row < layoutRows_);
-      EXPECT_EQ(from, pads ? -1 : kUntouched) << "row " << row;
+      EXPECT_EQ(source, pads ? -1 : kUntouched) << "row " << row;
     }
     EXPECT_EQ(came, kCome);
     const std::vector<std::int64_t> ranges = {4, 4LL << 32 | 3, 4, 4LL << 32 | 2};
@@ -326,10 +326,9 @@ class RoomyRank {
     EXPECT_EQ(offsets_->values<std::int32_t>(), expertMajor ? std::vector<int>({0, 7, 13}) : std::vector<int>{});
   }
   // Token t of a rank goes to local expert t % 2 of this one, by entry `context_.rank` of its ids.
-  void checkRow(std::int64_t row, int from, int token, int k) const {
+  void checkRow(std::int64_t row, int from, int token) const {
     SCOPED_TRACE("row " + std::to_string(row));
     ASSERT_TRUE(from >= 0 && from < kRanks && token < kTokensOf[at(from)]) << from << ":" << token;
-    EXPECT_EQ(k, perExpert() ? context_.rank : -1);
     const auto same = [&](const Guarded& output, std::int64_t words) {
       const auto values = context_.arena.get(output.at<float>() + row * words, at(words));
       return std::all_of(values.begin(), values.end(), [&](float value) { return value == mark(from, token); });
@@ -339,7 +338,6 @@ class RoomyRank {
       EXPECT_TRUE(same(*beside_, case_.beside == Beside::side ? kSideWords : 2));
       EXPECT_TRUE(case_.beside == Beside::side || same(*more_, 6));
     }
-    EXPECT_EQ(context_.arena.get(sources_->at<std::int32_t>() + row, 1)[0], from * kMost + token);
     if (perExpert()) {
       EXPECT_EQ(context_.arena.get(experts_->at<std::int32_t>() + row, 1)[0], token % 2);
       EXPECT_EQ(context_.arena.get(weights_->at<float>() + row, 1)[0], 1.0f);
@@ -362,10 +360,10 @@ class RoomyRank {
   void* made_ = nullptr;  // rows of experts
   std::int64_t layoutRows_ = 0, room_ = 0;
   bool faulty_ = false;
-  moeDispatchArgs_t args_{};
+  DispatchFields args_;
   std::array<moePayload_t, 2> payloads_{};
-  std::unique_ptr<Guarded> out_, sources_, infos_, weights_, topkIds_, experts_, ranges_, offsets_, blockOffsets_,
-      cumulative_, beside_, more_;
+  std::unique_ptr<Guarded> out_, sources_, weights_, topkIds_, experts_, ranges_, offsets_, blockOffsets_, cumulative_,
+      beside_, more_;
 };
 
 class OutputRoom : public OnBackend {

@@ -106,7 +106,7 @@ TEST_P(Payloads, AreSidePayloadInAView) {
     moePayload_t payload = MOE_PAYLOAD_INITIALIZER;
     payload.bytes = 12;
     payload.in = context.arena.put<std::int32_t>(words);
-    moeDispatchArgs_t args = calls.dispatchArgs();
+    DispatchFields args = calls.dispatchArgs();
     args.outRows = nullptr;
     args.outRowsMax = 0;
     args.payloads = &payload;
@@ -130,37 +130,31 @@ TEST_P(Payloads, AreSidePayloadInAView) {
 
 // What a call says of payloads that it refuses. Each spoils one argument of a right call.
 struct Spoiled {
-  void (*spoil)(moeDispatchArgs_t&, moePayload_t*);
+  void (*spoil)(DispatchFields&, moePayload_t*);
   const char* sentence;
 };
 constexpr Spoiled kSpoiled[] = {
-    {[](moeDispatchArgs_t& args, moePayload_t*) { args.payloadCount = 5; }, "args.payloadCount is 5, must be 0..4"},
-    {[](moeDispatchArgs_t& args, moePayload_t*) { args.payloadCount = -1; }, "args.payloadCount is -1"},
-    {[](moeDispatchArgs_t& args, moePayload_t*) { args.payloads = nullptr; }, "args.payloads is NULL"},
-    {[](moeDispatchArgs_t& args, moePayload_t* p) {
-       args.sideBytes = 16;
-       args.side = p[0].in;
-       args.outSide = p[0].out;
-     },
-     "args.sideBytes is 16, but args.payloadCount 2"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].size = 8; }, "args.payloads[1].size is 8"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].bytes = 6; },
-     "args.payloads[1].bytes is 6, must be a multiple of 4"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].bytes = 0; }, "args.payloads[0].bytes is 0"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].bytes = 80; }, "args.payloads have 84 bytes for a row"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].in = nullptr; }, "args.payloads[0].in is NULL with tokens"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].out = nullptr; }, "args.payloads[1].out is NULL"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].in = static_cast<const char*>(p[0].in) + 2; },
+    {[](DispatchFields& args, moePayload_t*) { args.payloadCount = 5; }, "args.payloadCount is 5, must be 0..4"},
+    {[](DispatchFields& args, moePayload_t*) { args.payloadCount = -1; }, "args.payloadCount is -1"},
+    {[](DispatchFields& args, moePayload_t*) { args.payloads = nullptr; }, "args.payloads is NULL"},
+    {[](DispatchFields&, moePayload_t* p) { p[1].size = 8; },
+     "args.payloads[1].size is 8, but that of the first payload 64"},
+    {[](DispatchFields&, moePayload_t* p) { p[1].bytes = 6; }, "args.payloads[1].bytes is 6, must be a multiple of 4"},
+    {[](DispatchFields&, moePayload_t* p) { p[0].bytes = 0; }, "args.payloads[0].bytes is 0"},
+    {[](DispatchFields&, moePayload_t* p) { p[0].bytes = 80; }, "args.payloads have 84 bytes for a row"},
+    {[](DispatchFields&, moePayload_t* p) { p[0].in = nullptr; }, "args.payloads[0].in is NULL with tokens"},
+    {[](DispatchFields&, moePayload_t* p) { p[1].out = nullptr; }, "args.payloads[1].out is NULL"},
+    {[](DispatchFields&, moePayload_t* p) { p[0].in = static_cast<const char*>(p[0].in) + 2; },
      "not aligned to 4 bytes"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].outLayout = 3; }, "args.payloads[0].outLayout is 3"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].inRowStride = 6; }, "args.payloads[0].inRowStride is 6"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].outWordStride = -4; }, "args.payloads[0].outWordStride is -4"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].outLayout = moeScales128x4, p[0].outRowStride = 64; },
+    {[](DispatchFields&, moePayload_t* p) { p[0].outLayout = 4; }, "args.payloads[0].outLayout is 4"},
+    {[](DispatchFields&, moePayload_t* p) { p[0].inRowStride = 6; }, "args.payloads[0].inRowStride is 6"},
+    {[](DispatchFields&, moePayload_t* p) { p[0].outWordStride = -4; }, "args.payloads[0].outWordStride is -4"},
+    {[](DispatchFields&, moePayload_t* p) { p[0].outLayout = moeScales128x4, p[0].outRowStride = 64; },
      "but outLayout is moeScales128x4, which has its own"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].outRowStride = 4; }, "share memory"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].out = p[0].out; }, "overlaps"},
-    {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].out = const_cast<void*>(p[0].in); }, "overlaps"},
-    {[](moeDispatchArgs_t& args, moePayload_t*) { args.outRows = nullptr, args.outRowsMax = 0; },
+    {[](DispatchFields&, moePayload_t* p) { p[0].outRowStride = 4; }, "share memory"},
+    {[](DispatchFields&, moePayload_t* p) { p[1].out = p[0].out; }, "overlaps"},
+    {[](DispatchFields&, moePayload_t* p) { p[1].out = const_cast<void*>(p[0].in); }, "overlaps"},
+    {[](DispatchFields& args, moePayload_t*) { args.outRows = nullptr, args.outRowsMax = 0; },
      "args.payloads[0].out is"},
 };
 
@@ -177,17 +171,17 @@ TEST_P(Payloads, ThatCannotBeAreRefusedAndTheHandleGoesOn) {
           payloads[i].in = calls.take(kTokens * 8);
           payloads[i].out = calls.take(kRowsMax * 8);
         }
-        moeDispatchArgs_t args = calls.dispatchArgs();
+        DispatchFields args = calls.dispatchArgs();
         args.payloads = payloads;
         args.payloadCount = 2;
         spoiled.spoil(args, payloads);
         EXPECT_EQ(calls.dispatch(args), moeInvalidArgument) << spoiled.sentence;
         EXPECT_TRUE(says(context.error(), spoiled.sentence));
       }
-      moeDispatchArgs_t args = calls.dispatchArgs();
-      args.outScaleBlockOffsets = static_cast<std::int32_t*>(calls.take(64));
+      DispatchFields args = calls.dispatchArgs();
+      args.describe.outBlockOffsets = static_cast<std::int32_t*>(calls.take(64));
       EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
-      EXPECT_TRUE(says(context.error(), "neither args.scaleLayout nor a payload's outLayout is moeScales128x4"));
+      EXPECT_TRUE(says(context.error(), "neither args.cast.scaleLayout nor a payload's outLayout is moeScales128x4"));
       MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
       calls.expectStatus(moeSuccess, "");
     });
@@ -203,7 +197,7 @@ TEST_P(Payloads, OfOtherSizesOnAnotherRankDeliverNothing) {
         payloads[i].bytes = context.rank == i ? 8 : 4;  // the same sum on both ranks
         payloads[i].in = calls.take(kTokens * 8), payloads[i].out = calls.take(kRowsMax * 8);
       }
-      moeDispatchArgs_t args = calls.dispatchArgs();
+      DispatchFields args = calls.dispatchArgs();
       args.payloads = payloads;
       args.payloadCount = 2;
       context.meet();
@@ -216,6 +210,57 @@ TEST_P(Payloads, OfOtherSizesOnAnotherRankDeliverNothing) {
       context.meet();
     });
   }
+}
+
+// An HT step stores an array straight to the outputs of others.
+TEST_P(Payloads, AreAnArrayOnAllRanksOrOnNone) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    world(2, withRoom(small()), [&](RankContext& context) {
+      Calls calls(context, handleOf(mode, moeLayoutFlat));
+      moePayload_t payload = MOE_PAYLOAD_INITIALIZER;
+      payload.bytes = 16;
+      payload.in = calls.take(kTokens * 16);
+      payload.out = calls.take(kRowsMax * 16);
+      if (context.rank == 0) payload.outLayout = moePayloadArray;
+      DispatchFields args = calls.dispatchArgs();
+      args.payloads = &payload;
+      args.payloadCount = 1;
+      context.meet();
+      MOE_EXPECT_OK(calls.routeDispatch(args), context);
+      calls.expectStatus(
+          moeInvalidUsage,
+          "ranks disagree: the fingerprint of the sizes in args.payloads is none (of an array of rows) on rank 0 and ");
+      context.meet();
+    });
+  }
+}
+
+TEST_P(Payloads, ThatAreAnArrayAreAloneAlignedAndDense) {
+  world(1, withRoom(small()), [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    MOE_EXPECT_OK(calls.route(), context);
+    auto* in = static_cast<char*>(calls.take(kTokens * 16 + 16));
+    void* out = calls.take(kRowsMax * 16);
+    const auto refuses = [&](const char* sentence, const auto& spoil) {
+      moePayload_t payloads[2] = {MOE_PAYLOAD_INITIALIZER, MOE_PAYLOAD_INITIALIZER};
+      payloads[0].outLayout = moePayloadArray;
+      payloads[0].bytes = 16;
+      payloads[0].in = in;
+      payloads[0].out = out;
+      DispatchFields args = calls.dispatchArgs();
+      args.payloads = payloads;
+      args.payloadCount = 1;
+      MOE_EXPECT_OK(calls.dispatch(args), context);
+      spoil(args, payloads[0]);
+      EXPECT_EQ(calls.dispatch(args), moeInvalidArgument) << sentence;
+      EXPECT_TRUE(says(context.error(), sentence));
+    };
+    refuses("an array is alone", [](auto& args, auto&) { args.payloadCount = 2; });
+    refuses("but it has strides", [](auto&, auto& payload) { payload.inRowStride = 16; });
+    refuses("its rows have 12 bytes, must be a multiple of 16", [](auto&, auto& payload) { payload.bytes = 12; });
+    refuses("args.payloads[0].in is ", [&](auto&, auto& payload) { payload.in = in + 4; });
+    refuses("not aligned to 16 bytes", [&](auto&, auto& payload) { payload.in = in + 4; });
+  });
 }
 
 MOE_INSTANTIATE_BACKENDS(Payloads);

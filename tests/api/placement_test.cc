@@ -201,7 +201,7 @@ TEST_P(Placements, ThatCannotBeAreRefusedAndChangeNothing) {
     context.meet();
     calls.wholeStep();
     MOE_EXPECT_OK(calls.route(), context);
-    moeDispatchArgs_t sending = calls.dispatchArgs();
+    DispatchFields sending = calls.dispatchArgs();
     sending.flags = moeSendOnly;
     MOE_EXPECT_OK(calls.dispatch(sending), context);
     EXPECT_EQ(moeHandleSetPlacement(calls.handle(), nullptr, context.stream()), moeInvalidUsage);

@@ -105,9 +105,9 @@ TEST_P(FlightRecorder, TellsPhasesApart) {
   world(2, config(), [&](RankContext& context) {
     Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
     MOE_ASSERT_OK(calls.route(), context);
-    moeDispatchArgs_t args = calls.dispatchArgs();
+    DispatchFields args = calls.dispatchArgs();
     args.flags = moeSendOnly;
-    MOE_ASSERT_OK(moeDispatch(calls.handle(), &args, context.stream()), context);
+    MOE_ASSERT_OK(moeDispatch(calls.handle(), args.linked(), context.stream()), context);
     MOE_ASSERT_OK(moeComplete(calls.handle(), context.stream()), context);
     context.arena.synchronize();
     const Json dump = dumped(context, folder);
@@ -185,7 +185,7 @@ TEST_P(FlightRecorder, OfStatisticsTellsAsLongAWaitAsItWas) {
       MOE_ASSERT_OK(calls.route(), context);
       context.meet();
       if (context.rank == 1) std::this_thread::sleep_for(60ms);
-      moeDispatchArgs_t args = calls.dispatchArgs();
+      DispatchFields args = calls.dispatchArgs();
       args.flags = split ? moeSendOnly : 0;
       MOE_ASSERT_OK(calls.dispatch(args), context);
       context.meet();  // so that the second part waits for nobody

@@ -14,21 +14,22 @@ TEST_P(HostRefusal, OfARouteWithItsDispatchLeavesTheEarlierRoute) {
       auto* bytes = static_cast<std::uint8_t*>(calls.take(4096));
       context.meet();
       const auto refuses = [&](const char* sentence, int tokens, const auto& spoil) {
-        moeDispatchArgs_t args = calls.dispatchArgs();
+        DispatchFields args = calls.dispatchArgs();
         spoil(args);
         EXPECT_EQ(calls.routeDispatch(args, tokens), moeInvalidArgument) << sentence;
         EXPECT_TRUE(says(context.error(), sentence));
       };
       refuses("args.rows is NULL with tokens", 1, [](auto& args) { args.rows = nullptr; });
-      moeDispatchArgs_t args = calls.dispatchArgs();
+      DispatchFields args = calls.dispatchArgs();
       EXPECT_EQ(calls.dispatch(args), moeInvalidUsage) << "a refused call made a route";
       EXPECT_TRUE(says(context.error(), "moeDispatch: moeRoute has not been called on this handle"));
       MOE_EXPECT_OK(calls.route(), context);
       refuses("tokens is 9", 9, [](auto&) {});
       refuses("moeRouteDispatch: args.hidden is 3", 1, [](auto& spoiled) { spoiled.hidden = 3; });
       refuses("args.outRowsMax is -1, must be 0 or more", 1, [](auto& spoiled) { spoiled.outRowsMax = -1; });
-      args.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes);
-      EXPECT_EQ(moeRouteDispatch(calls.handle(), bytes, nullptr, 1, &args, context.stream()), moeInvalidArgument);
+      args.describe.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes);
+      EXPECT_EQ(moeRouteDispatch(calls.handle(), bytes, nullptr, 1, args.linked(), context.stream()),
+                moeInvalidArgument);
       EXPECT_TRUE(says(context.error(), "overlaps topkIdx ("));
       calls.roundTrip();
       MOE_EXPECT_OK(calls.routeDispatch(calls.dispatchArgs()), context);
@@ -57,42 +58,38 @@ TEST_P(HostRefusal, OfADispatchLetsTheCommunicatorGoOn) {
       EXPECT_TRUE(says(context.error(), "not aligned to 4 bytes"));
       MOE_EXPECT_OK(calls.route(), context);
       const auto refuses = [&](const char* sentence, const auto& spoil) {
-        moeDispatchArgs_t args = calls.dispatchArgs();
+        DispatchFields args = calls.dispatchArgs();
         spoil(args);
         EXPECT_EQ(calls.dispatch(args), moeInvalidArgument) << sentence;
         EXPECT_TRUE(says(context.error(), sentence));
       };
-      refuses("args.side is ", [&](auto& args) { args.side = bytes; });
-      EXPECT_TRUE(says(context.error(), "but args.sideBytes is 0"));
-      refuses("args.outSide is ", [&](auto& args) { args.outSide = bytes; });
       refuses("args.padding is 4, must be made of moePadIndices and moePadRows", [](auto& args) { args.padding = 4; });
-      refuses("args.idKind is 2", [](auto& args) { args.idKind = 2; });
+      refuses("args.describe.idKind is 2", [](auto& args) { args.describe.idKind = 2; });
       if (shape.mode == moeModeLl && shape.layout == moeLayoutRankMajor) {
         refuses("args.padding has moePadRows, but args.outRows is NULL, so that rows stay in slots",
                 [](auto& args) { args.outRows = nullptr, args.outRowsMax = 0, args.padding = moePadRows; });
       }
-      refuses("args.flags is 32, must be made of moeSendOnly, moeCastExact and moeWeightsOnInput",
-              [](auto& args) { args.flags = 32; });
-      refuses("args.flags has moeCastExact, but args.cast is none", [](auto& args) { args.flags = moeCastExact; });
-      refuses("args.outTopkWeights is ",
-              [&](auto& args) { args.outTopkWeights = reinterpret_cast<float*>(bytes + 1); });
-      refuses("args.outSourceIndex is ",
-              [&](auto& args) { args.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes + 2); });
+      refuses("args.flags is 32, must be moeSendOnly or 0", [](auto& args) { args.flags = 32; });
+      refuses("args.cast.flags is 4, but args.cast.type is none", [](auto& args) { args.cast.flags = moeCastExact; });
+      refuses("args.describe.outTopkWeights is ",
+              [&](auto& args) { args.describe.outTopkWeights = reinterpret_cast<float*>(bytes + 1); });
+      refuses("args.describe.outSourceIndex is ",
+              [&](auto& args) { args.describe.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes + 2); });
       refuses("args.outRows (", [&](auto& args) { args.outRows = const_cast<void*>(args.rows); });
       EXPECT_TRUE(says(context.error(), "overlaps args.rows ("));
-      refuses("args.outSourceIndex (",
-              [&](auto& args) { args.outSourceIndex = static_cast<std::int32_t*>(calls.arrived()) + 8; });
+      refuses("args.describe.outSourceIndex (",
+              [&](auto& args) { args.describe.outSourceIndex = static_cast<std::int32_t*>(calls.arrived()) + 8; });
       EXPECT_TRUE(says(context.error(), "overlaps args.outRows ("));
       refuses("args.outRowsMax is -1, must be 0 or more", [](auto& args) { args.outRowsMax = -1; });
       if (perExpert) {
-        refuses("args.outTopkIdx is ", [&](auto& args) { args.outTopkIdx = bytes; });
+        refuses("args.describe.outTopkIdx is ", [&](auto& args) { args.describe.outTopkIdx = bytes; });
         EXPECT_TRUE(says(context.error(), "it is for FLAT and RANK_MAJOR"));
       } else {
-        refuses("args.outTopkIdx is ", [&](auto& args) { args.outTopkIdx = bytes + 2; });
+        refuses("args.describe.outTopkIdx is ", [&](auto& args) { args.describe.outTopkIdx = bytes + 2; });
       }
       if (shape.layout != moeLayoutExpertMajor) {
         refuses("the layout is not EXPERT_MAJOR",
-                [&](auto& args) { args.outExpertOffsets = reinterpret_cast<std::int32_t*>(bytes); });
+                [&](auto& args) { args.describe.outExpertOffsets = reinterpret_cast<std::int32_t*>(bytes); });
       }
       calls.roundTrip();
     });
@@ -121,19 +118,15 @@ TEST_P(HostRefusal, OfArraysThatDescribeARouteLetsTheCommunicatorGoOn) {
       sent.tokensPerRank = words;
       refusesSent(moeInvalidArgument, &sent, "overlaps sent.tokensPerRank (");
       const auto refuses = [&](const char* sentence, const auto& spoil) {
-        moeDispatchArgs_t args = calls.dispatchArgs();
+        DispatchFields args = calls.dispatchArgs();
         spoil(args);
         EXPECT_EQ(calls.dispatch(args), moeInvalidArgument) << sentence;
         EXPECT_TRUE(says(context.error(), sentence));
       };
-      refuses("args.outSourceInfo is ",
-              [&](auto& args) { args.outSourceInfo = reinterpret_cast<std::int32_t*>(bytes + 2); });
-      refuses("args.outSourceInfo (",
-              [&](auto& args) { args.outSourceInfo = static_cast<std::int32_t*>(calls.arrived()); });
-      refuses(perExpert ? "args.outLayoutRange (" : "but the layout has no row per expert",
-              [&](auto& args) { args.outLayoutRange = static_cast<std::int64_t*>(calls.arrived()); });
-      refuses(perExpert ? "args.outRowExperts is " : "but the layout has no row per expert",
-              [&](auto& args) { args.outRowExperts = reinterpret_cast<std::int32_t*>(bytes + 2); });
+      refuses(perExpert ? "args.describe.outLayoutRange (" : "but the layout has no row per expert",
+              [&](auto& args) { args.describe.outLayoutRange = static_cast<std::int64_t*>(calls.arrived()); });
+      refuses(perExpert ? "args.describe.outRowExperts is " : "but the layout has no row per expert",
+              [&](auto& args) { args.describe.outRowExperts = reinterpret_cast<std::int32_t*>(bytes + 2); });
       calls.roundTrip();
     });
   });
@@ -147,26 +140,21 @@ TEST_P(HostRefusal, OfACombineLetsTheCommunicatorGoOn) {
       context.meet();
       MOE_EXPECT_OK(calls.route(), context);
       const auto refusesSum = [&](const char* sentence, const auto& spoil) {
-        moeCombineArgs_t args = calls.combineArgs();
+        CombineFields args = calls.combineArgs();
         spoil(args);
         EXPECT_EQ(calls.combine(args), moeInvalidArgument) << sentence;
         EXPECT_TRUE(says(context.error(), sentence));
       };
       refusesSum("args.wire is -1, must be 0..4", [](auto& args) { args.wire = -1; });
       refusesSum("must be a multiple of 128 with args.wire", [](auto& args) { args.wire = moeWireFp8; });
-      refusesSum("args.flags is 4, must be made of moeSendOnly and moeCombineGrads",
-                 [](auto& args) { args.flags = 4; });
+      refusesSum("args.flags is 4, must be moeSendOnly or 0", [](auto& args) { args.flags = 4; });
       refusesSum("args.out (", [&](auto& args) { args.out = const_cast<void*>(args.rows); });
       EXPECT_TRUE(says(context.error(), "overlaps args.rows ("));
       refusesSum("overlaps args.bias0 (", [&](auto& args) { args.bias0 = static_cast<char*>(args.out) + 16; });
-      refusesSum("args.weightGrads is ", [&](auto& args) {
-        args.weightGrads = reinterpret_cast<float*>(bytes + 2);
-        args.outWeightGrads = calls.outGrads();
-      });
-      refusesSum("args.outWeightGrads is ", [&](auto& args) {
-        args.weightGrads = calls.grads();
-        args.outWeightGrads = reinterpret_cast<float*>(bytes + 2);
-      });
+      refusesSum("args.grads.weightGrads is ",
+                 [&](auto& args) { args.carry(reinterpret_cast<float*>(bytes + 2), calls.outGrads()); });
+      refusesSum("args.grads.outWeightGrads is ",
+                 [&](auto& args) { args.carry(calls.grads(), reinterpret_cast<float*>(bytes + 2)); });
       calls.roundTrip();
     });
   });
@@ -179,7 +167,7 @@ TEST_P(HostRefusal, MoreRowsThanABlockCanHoldAreNotMultipliedAway) {
     void* block = nullptr;
     MOE_ASSERT_OK(moeMemAlloc(context.comm, 256, &block), context);
     MOE_EXPECT_OK(moeRoute(alone, nullptr, nullptr, 0, context.stream()), context);
-    moeDispatchArgs_t args = calls.dispatchArgs();
+    DispatchFields args = calls.dispatchArgs();
     // times 32 bytes: 2^64
     args.outRows = block;
     args.outRowsMax = std::int64_t{1} << 59;
@@ -196,7 +184,7 @@ TEST_P(HostRefusal, ABiasMayBeTheOutput) {
       MOE_EXPECT_OK(calls.route(), context);
       calls.roundTrip();
       MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
-      moeCombineArgs_t args = calls.combineArgs();
+      CombineFields args = calls.combineArgs();
       args.bias0 = args.out;
       MOE_EXPECT_OK(calls.combine(args), context);
       for (float value : context.arena.get(static_cast<float*>(calls.out()), kTokens * kHidden)) {

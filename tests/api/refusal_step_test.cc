@@ -11,7 +11,7 @@ TEST_P(Refusal, LowLatencyCombinesOfDifferentTypes) {
     world(2, small(), [&](RankContext& context) {
       Calls calls(context, handleOf(moeModeLl, layout));
       calls.untilCombine();
-      moeCombineArgs_t args = calls.combineArgs();
+      CombineFields args = calls.combineArgs();
       args.rowType = context.rank == 0 ? moeRowBf16 : moeRowFp16;
       calls.combine(args);
       expectFailure(context, moeInvalidUsage,
@@ -20,14 +20,11 @@ TEST_P(Refusal, LowLatencyCombinesOfDifferentTypes) {
     world(2, small(), [&](RankContext& context) {
       Calls calls(context, handleOf(moeModeLl, layout));
       calls.untilCombine();
-      moeCombineArgs_t args = calls.combineArgs();
-      if (context.rank == 1) {
-        args.weightGrads = calls.grads();
-        args.outWeightGrads = calls.outGrads();
-      }
+      CombineFields args = calls.combineArgs();
+      if (context.rank == 1) args.carry(calls.grads(), calls.outGrads());
       calls.combine(args);
       expectFailure(context, moeInvalidUsage,
-                    "gradients of the weights (moeCombineGrads) is without on rank 0 and with on rank 1");
+                    "gradients of the weights (args.grads) is without on rank 0 and with on rank 1");
     });
   }
 }
@@ -44,13 +41,11 @@ TEST_P(Refusal, GradientsOfRanksWithoutRowsOrTokensAreRight) {
       const int tokens = context.rank == 0 ? 2 : 0;
       context.meet();
       MOE_EXPECT_OK(moeRoute(calls.handle(), tokens > 0 ? there : nullptr, nullptr, tokens, context.stream()), context);
-      moeDispatchArgs_t dispatch = calls.dispatchArgs();
+      DispatchFields dispatch = calls.dispatchArgs();
       MOE_EXPECT_OK(calls.dispatch(dispatch), context);
-      moeCombineArgs_t args = calls.combineArgs();
+      CombineFields args = calls.combineArgs();
       if (context.rank != 1) args.rows = nullptr;
-      if (context.rank == 0) args.outWeightGrads = calls.outGrads();
-      if (context.rank == 1) args.weightGrads = calls.grads();
-      if (context.rank == 2) args.flags = moeCombineGrads;
+      args.carry(context.rank == 1 ? calls.grads() : nullptr, context.rank == 0 ? calls.outGrads() : nullptr);
       MOE_EXPECT_OK(calls.combine(args), context);
       context.arena.synchronize();
       MOE_EXPECT_OK(moeRoute(calls.handle(), nullptr, nullptr, 0, context.stream()), context);

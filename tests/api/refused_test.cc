@@ -9,13 +9,13 @@ namespace {
 
 class RefusedCalls : public Refusal {
  protected:
-  static moeDispatchArgs_t refusedDispatch() {
-    moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+  static DispatchFields refusedDispatch() {
+    DispatchFields args;
     args.flags = moeRefused;
     return args;
   }
-  static moeCombineArgs_t refusedCombine() {
-    moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+  static CombineFields refusedCombine() {
+    CombineFields args;
     args.flags = moeRefused;
     args.rowType = moeRowFp32;
     args.hidden = kHidden;
@@ -33,7 +33,7 @@ TEST_P(RefusedCalls, MayBeRepeatedWhileTheOthersWait) {
         EXPECT_EQ(calls.route(9), moeInvalidArgument);
       }
       MOE_EXPECT_OK(calls.route(), context);
-      moeDispatchArgs_t args = calls.dispatchArgs();
+      DispatchFields args = calls.dispatchArgs();
       args.hidden = -1;
       if (context.rank == 1) {
         EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
@@ -42,7 +42,7 @@ TEST_P(RefusedCalls, MayBeRepeatedWhileTheOthersWait) {
         EXPECT_EQ(calls.routeDispatch(args), moeInvalidArgument);
       }
       MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
-      moeCombineArgs_t sum = calls.combineArgs();
+      CombineFields sum = calls.combineArgs();
       sum.out = nullptr;
       if (context.rank == 1) {
         EXPECT_EQ(calls.combine(sum), moeInvalidArgument);
@@ -118,7 +118,7 @@ TEST_P(RefusedCalls, ARefusedCombineKeepsNobodyWaiting) {
           void* rows = calls.take(kRowsMax * 128 * 4);
           void* sums = calls.take(kTokens * 128 * 4);
           calls.untilCombine();
-          moeCombineArgs_t args = refuses ? refusedCombine() : calls.combineArgs();
+          CombineFields args = refuses ? refusedCombine() : calls.combineArgs();
           args.hidden = hidden;
           args.wire = wire;
           if (!refuses && coded) {

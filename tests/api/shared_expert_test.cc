@@ -17,14 +17,14 @@ struct Groups {
   std::uint8_t* scales;
 };
 
-moeDispatchArgs_t argsOf(const void* rows, const Groups& groups, int firstRow, std::int64_t room) {
-  moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+DispatchFields argsOf(const void* rows, const Groups& groups, int firstRow, std::int64_t room) {
+  DispatchFields args;
   args.rows = rows;
   args.rowType = moeRowBf16;
   args.hidden = kElements;
-  args.cast = moeCastFp8;
+  args.cast.type = moeCastFp8;
   args.outRows = groups.codes + std::int64_t{firstRow} * kElements;
-  args.outScales = groups.scales + std::int64_t{firstRow} * kScaleBytes;
+  args.cast.outScales = groups.scales + std::int64_t{firstRow} * kScaleBytes;
   args.outRowsMax = room;
   return args;
 }
@@ -50,15 +50,15 @@ TEST_P(SharedExpert, HasItsRowsInFrontAndItsSumsInTheCombine) {
       const auto* rowsThere = arena.put<std::uint8_t>(rows);
       const Groups groups{static_cast<std::uint8_t*>(arena.take((kFront + kTokens) * kElements)),
                           static_cast<std::uint8_t*>(arena.take((kFront + kTokens) * kScaleBytes))};
-      const moeDispatchArgs_t front = argsOf(rowsThere, groups, 0, kTokens);
-      const moeDispatchArgs_t others = argsOf(rowsThere, groups, kFront, kTokens);
+      DispatchFields front = argsOf(rowsThere, groups, 0, kTokens);
+      DispatchFields others = argsOf(rowsThere, groups, kFront, kTokens);
       context.meet();
-      MOE_EXPECT_OK(
-          moeRouteDispatch(shared, arena.put<std::int32_t>(ownExpert), nullptr, kTokens, &front, context.stream()),
-          context);
-      MOE_EXPECT_OK(
-          moeRouteDispatch(handle, arena.put<std::int32_t>(routed), nullptr, kTokens, &others, context.stream()),
-          context);
+      MOE_EXPECT_OK(moeRouteDispatch(shared, arena.put<std::int32_t>(ownExpert), nullptr, kTokens, front.linked(),
+                                     context.stream()),
+                    context);
+      MOE_EXPECT_OK(moeRouteDispatch(handle, arena.put<std::int32_t>(routed), nullptr, kTokens, others.linked(),
+                                     context.stream()),
+                    context);
       const auto codes = arena.get(groups.codes, (kFront + kTokens) * kElements);
       const auto scales = arena.get(groups.scales, (kFront + kTokens) * kScaleBytes);
       EXPECT_EQ(std::memcmp(codes.data(), codes.data() + kFront * kElements, kTokens * kElements), 0);

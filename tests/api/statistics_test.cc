@@ -43,8 +43,8 @@ TEST_P(Statistics, CountRowsOfEachExpertAndRank) {
       auto* perCall = static_cast<std::int32_t*>(calls.take(2 * 4));
       context.arena.upload(perCall, std::vector<std::int32_t>{100, 200}.data(), 8);
       for (int i = 0; i < 3; ++i) {
-        moeDispatchArgs_t args = calls.dispatchArgs();
-        args.cumulativeRows = i < 2 ? perCall : nullptr;
+        DispatchFields args = calls.dispatchArgs();
+        args.describe.cumulativeRows = i < 2 ? perCall : nullptr;
         MOE_EXPECT_OK(calls.route(), context);
         MOE_EXPECT_OK(calls.dispatch(args), context);
         MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
@@ -94,9 +94,9 @@ TEST_P(Statistics, MeasureADelay) {
         };
         for (int i = -2; i < kSteps; ++i) {  // the first two load what a process loads once
           if (i == 0) context.arena.upload(waits, none.data(), none.size() * 8);
-          moeDispatchArgs_t dispatch = calls.dispatchArgs();
-          moeCombineArgs_t combine = calls.combineArgs();
-          (inCombine ? combine.cumulativeWaitNs : dispatch.cumulativeWaitNs) = waits;
+          DispatchFields dispatch = calls.dispatchArgs();
+          CombineFields combine = calls.combineArgs();
+          (inCombine ? combine.cumulativeWaitNs : dispatch.describe.cumulativeWaitNs) = waits;
           if (!inCombine) setOff();
           MOE_ASSERT_OK(calls.dispatch(dispatch), context);
           if (inCombine) setOff();
@@ -124,9 +124,9 @@ TEST_P(Statistics, NameTheRankThatIsWaitedFor) {
         Calls calls(context, own);
         auto* perCall = static_cast<std::int64_t*>(calls.take(kRanks * 8));
         context.arena.upload(perCall, std::vector<std::int64_t>(kRanks, 0).data(), kRanks * 8);
-        moeDispatchArgs_t dispatch = calls.dispatchArgs();
-        moeCombineArgs_t combine = calls.combineArgs();
-        (inCombine ? combine.cumulativeWaitNs : dispatch.cumulativeWaitNs) = perCall;
+        DispatchFields dispatch = calls.dispatchArgs();
+        CombineFields combine = calls.combineArgs();
+        (inCombine ? combine.cumulativeWaitNs : dispatch.describe.cumulativeWaitNs) = perCall;
         MOE_EXPECT_OK(calls.route(), context);
         context.arena.synchronize();
         context.meet();
@@ -160,15 +160,15 @@ TEST_P(Statistics, AreOfHandlesThatWereMadeWithThem) {
     EXPECT_EQ(moeHandleGetStatistics(calls.handle(), &statistics), moeInvalidUsage);
     EXPECT_TRUE(says(context.error(), "made without config.statistics"));
     MOE_EXPECT_OK(calls.route(), context);
-    moeDispatchArgs_t args = calls.dispatchArgs();
-    args.cumulativeWaitNs = reinterpret_cast<std::int64_t*>(static_cast<std::uint8_t*>(calls.take(64)) + 4);
+    DispatchFields args = calls.dispatchArgs();
+    args.describe.cumulativeWaitNs = reinterpret_cast<std::int64_t*>(static_cast<std::uint8_t*>(calls.take(64)) + 4);
     EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
-    EXPECT_TRUE(says(context.error(), "args.cumulativeWaitNs is "));
-    args.cumulativeWaitNs = nullptr;
-    args.cumulativeRows = static_cast<std::int32_t*>(calls.arrived());
+    EXPECT_TRUE(says(context.error(), "args.describe.cumulativeWaitNs is "));
+    args.describe.cumulativeWaitNs = nullptr;
+    args.describe.cumulativeRows = static_cast<std::int32_t*>(calls.arrived());
     EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "overlaps args.outRows ("));
-    moeCombineArgs_t sums = calls.combineArgs();
+    CombineFields sums = calls.combineArgs();
     sums.cumulativeWaitNs = static_cast<std::int64_t*>(calls.out());
     EXPECT_EQ(calls.combine(sums), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "args.cumulativeWaitNs ("));

@@ -239,26 +239,26 @@ TEST_P(Usage, BadArgumentsAreNamed) {
   });
 }
 
-void refuseDispatch(RankContext& context, int mode, const moeDispatchArgs_t& args, const char* sentence) {
+void refuseDispatch(RankContext& context, int mode, DispatchFields args, const char* sentence) {
   moeHandle_t handle = nullptr;
   moeHandleConfig_t shape = smallHandle();
   shape.mode = mode;
   MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
   MOE_EXPECT_OK(moeRoute(handle, nullptr, nullptr, 0, context.stream()), context);
-  EXPECT_EQ(moeDispatch(handle, &args, context.stream()), moeInvalidArgument) << sentence;
+  EXPECT_EQ(moeDispatch(handle, args.linked(), context.stream()), moeInvalidArgument) << sentence;
   EXPECT_TRUE(says(context.error(), sentence)) << context.error();
   MOE_EXPECT_OK(moeHandleDestroy(handle), context);
 }
 
 // Of rows of 256 bf16; `memory` has room for four of them, and their scales from byte 2048 on.
-moeDispatchArgs_t goodCast(std::uint8_t* memory) {
-  moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+DispatchFields goodCast(std::uint8_t* memory) {
+  DispatchFields args;
   args.rowType = moeRowBf16;
   args.hidden = 256;
   args.outRows = memory;
   args.outRowsMax = 4;
-  args.cast = moeCastFp8;
-  args.outScales = memory + 2048;
+  args.cast.type = moeCastFp8;
+  args.cast.outScales = memory + 2048;
   return args;
 }
 
@@ -266,27 +266,27 @@ TEST_P(Usage, BadCastsAreNamed) {
   moeConfig_t wide = config();
   wide.rowBytesMax = 1024;
   world(1, wide, [](RankContext& context) {
-    const auto refuses = [&](int mode, const moeDispatchArgs_t& args, const char* sentence) {
+    const auto refuses = [&](int mode, const DispatchFields& args, const char* sentence) {
       refuseDispatch(context, mode, args, sentence);
     };
     auto* memory = static_cast<std::uint8_t*>(context.arena.take(4096));
-    const moeDispatchArgs_t good = goodCast(memory);
-    moeDispatchArgs_t bad = good;
+    const DispatchFields good = goodCast(memory);
+    DispatchFields bad = good;
     void* window = nullptr;
     MOE_ASSERT_OK(moeMemAlloc(context.comm, 1024, &window), context);
     bad.outRows = window;
-    refuses(moeModeHt, bad, "args.outRows and args.outScales must both be window memory (moeMemAlloc) or neither");
+    refuses(moeModeHt, bad, "args.outRows and args.cast.outScales must both be window memory (moeMemAlloc) or neither");
     bad = good;
-    bad.outScales = window;
-    refuses(moeModeHt, bad, "args.outRows and args.outScales must both be window memory (moeMemAlloc) or neither");
+    bad.cast.outScales = window;
+    refuses(moeModeHt, bad, "args.outRows and args.cast.outScales must both be window memory (moeMemAlloc) or neither");
     bad.outRows = memory;
-    bad.outScales = static_cast<std::uint8_t*>(window) + 1008;
+    bad.cast.outScales = static_cast<std::uint8_t*>(window) + 1008;
     bad.outRowsMax = 4;
-    refuses(moeModeHt, bad, "args.outScales needs 32 bytes, but moeMemAlloc has given only 16 there");
+    refuses(moeModeHt, bad, "args.cast.outScales needs 32 bytes, but moeMemAlloc has given only 16 there");
     MOE_EXPECT_OK(moeMemFree(context.comm, window), context);
     bad = good;
-    bad.cast = 7;
-    refuses(moeModeLl, bad, "args.cast is 7, must be a moeCast value");
+    bad.cast.type = 7;
+    refuses(moeModeLl, bad, "args.cast.type is 7, must be a moeCast value");
     bad = good;
     bad.hidden = 200;
     refuses(moeModeLl, bad, "args.hidden is 200, must be a multiple of 128");
@@ -294,31 +294,33 @@ TEST_P(Usage, BadCastsAreNamed) {
     bad.rowType = moeRowBytes;
     refuses(moeModeLl, bad, "opaque bytes, which cannot be cast");
     bad = good;
-    bad.outScales = nullptr;
-    refuses(moeModeLl, bad, "args.outScales is NULL");
+    bad.cast.outScales = nullptr;
+    refuses(moeModeLl, bad, "args.cast.outScales is NULL");
     bad = good;
-    bad.outScales = memory + 2;
+    bad.cast.outScales = memory + 2;
     refuses(moeModeLl, bad, "not aligned to 4 bytes");
     bad = good;
-    bad.scaleLayout = 3;
-    refuses(moeModeLl, bad, "args.scaleLayout is 3");
+    bad.cast.scaleLayout = 3;
+    refuses(moeModeLl, bad, "args.cast.scaleLayout is 3");
     bad = good;
-    bad.scaleLayout = moeScales128x4;
-    refuses(moeModeLl, bad, "args.scaleLayout is 2 (moeScales128x4), but a scale of args.cast 1 has 4 bytes, not one");
-    bad.cast = moeCastFp8Pow2;
-    refuses(moeModeHt, bad, "args.scaleLayout is 2 (moeScales128x4), but a scale of args.cast 3 has 4 bytes, not one");
-    bad.cast = moeCastMxfp8;
-    bad.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
-    refuses(moeModeLl, bad, "args.outScaleBlockOffsets is ");
+    bad.cast.scaleLayout = moeScales128x4;
+    refuses(moeModeLl, bad,
+            "args.cast.scaleLayout is 2 (moeScales128x4), but a scale of args.cast.type 1 has 4 bytes, not one");
+    bad.cast.type = moeCastFp8Pow2;
+    refuses(moeModeHt, bad,
+            "args.cast.scaleLayout is 2 (moeScales128x4), but a scale of args.cast.type 3 has 4 bytes, not one");
+    bad.cast.type = moeCastMxfp8;
+    bad.describe.outBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
+    refuses(moeModeLl, bad, "args.describe.outBlockOffsets is ");
     bad = good;
-    bad.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
-    refuses(moeModeLl, bad, "but neither args.scaleLayout nor a payload's outLayout is moeScales128x4");
-    bad.cast = moeCastNone;
-    bad.outScales = nullptr;
-    refuses(moeModeLl, bad, "args.outScaleBlockOffsets is ");
+    bad.describe.outBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
+    refuses(moeModeLl, bad, "but neither args.cast.scaleLayout nor a payload's outLayout is moeScales128x4");
+    bad.cast.type = moeCastNone;
+    bad.cast.outScales = nullptr;
+    refuses(moeModeLl, bad, "args.describe.outBlockOffsets is ");
     bad = good;
-    bad.cast = moeCastNone;
-    refuses(moeModeLl, bad, "but args.cast is none");
+    bad.cast.type = moeCastNone;
+    refuses(moeModeLl, bad, "but args.cast.type is none");
   });
 }
 
@@ -326,32 +328,32 @@ TEST_P(Usage, BadFactorsOfCastsAreNamed) {
   moeConfig_t wide = config();
   wide.rowBytesMax = 1024;
   world(1, wide, [](RankContext& context) {
-    const auto refuses = [&](int mode, const moeDispatchArgs_t& args, const char* sentence) {
+    const auto refuses = [&](int mode, const DispatchFields& args, const char* sentence) {
       refuseDispatch(context, mode, args, sentence);
     };
     auto* memory = static_cast<std::uint8_t*>(context.arena.take(4096));
     const auto* factor = reinterpret_cast<const float*>(memory + 3072);
-    const moeDispatchArgs_t good = goodCast(memory);
-    moeDispatchArgs_t bad = good;
-    bad.inputScale = reinterpret_cast<const float*>(memory + 3074);
-    refuses(moeModeLl, bad, "args.inputScale is ");
+    const DispatchFields good = goodCast(memory);
+    DispatchFields bad = good;
+    bad.cast.inputScale = reinterpret_cast<const float*>(memory + 3074);
+    refuses(moeModeLl, bad, "args.cast.inputScale is ");
     bad = good;
-    bad.globalScale = factor;
-    refuses(moeModeLl, bad, "but args.cast is not moeCastNvfp4");
-    bad.cast = moeCastNvfp4;
-    bad.globalScale = reinterpret_cast<const float*>(memory + 3073);
-    refuses(moeModeLl, bad, "args.globalScale is ");
+    bad.cast.globalScale = factor;
+    refuses(moeModeLl, bad, "but args.cast.type is not moeCastNvfp4");
+    bad.cast.type = moeCastNvfp4;
+    bad.cast.globalScale = reinterpret_cast<const float*>(memory + 3073);
+    refuses(moeModeLl, bad, "args.cast.globalScale is ");
     bad = good;
-    bad.inputScale = reinterpret_cast<const float*>(memory);
-    refuses(moeModeLl, bad, "overlaps args.inputScale (");
+    bad.cast.inputScale = reinterpret_cast<const float*>(memory);
+    refuses(moeModeLl, bad, "overlaps args.cast.inputScale (");
     bad = good;
-    bad.cast = moeCastNone;
-    bad.outScales = nullptr;
-    bad.inputScale = factor;
-    refuses(moeModeLl, bad, "args.inputScale is ");
-    bad.inputScale = nullptr;
-    bad.globalScale = factor;
-    refuses(moeModeLl, bad, "args.globalScale is ");
+    bad.cast.type = moeCastNone;
+    bad.cast.outScales = nullptr;
+    bad.cast.inputScale = factor;
+    refuses(moeModeLl, bad, "args.cast.inputScale is ");
+    bad.cast.inputScale = nullptr;
+    bad.cast.globalScale = factor;
+    refuses(moeModeLl, bad, "args.cast.globalScale is ");
   });
 }
 

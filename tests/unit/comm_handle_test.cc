@@ -138,10 +138,10 @@ TEST(Handle, ALaunchThatFailsLeavesNothingOutstanding) {
     moeDispatchArgs_t args = rank.dispatchArgs(rank.other());
     args.flags = moeSendOnly;
     rank.spy.launchesFail = true;
-    EXPECT_EQ(resultOf([&] { moe::dispatch(handle, args, nullptr); }), moeCudaError);
+    EXPECT_EQ(resultOf([&] { moe::dispatch(handle, DispatchRequest(&args), nullptr); }), moeCudaError);
     EXPECT_EQ(resultOf([&] { handle.complete(nullptr); }), moeInvalidUsage);
     rank.spy.launchesFail = false;
-    moe::dispatch(handle, args, nullptr);
+    moe::dispatch(handle, DispatchRequest(&args), nullptr);
     handle.complete(nullptr);
     EXPECT_EQ(rank.comm().room().operations.freeStaging(1), 0);
   }
@@ -151,17 +151,18 @@ TEST(Handle, OnlyACombineThatRanHasReaders) {
   Alone rank;
   Handle& handle = rank.makeHandle(moeModeLl, moeLayoutRankMajor);
   rank.route(handle);
-  moe::dispatch(handle, rank.dispatchArgs(nullptr), nullptr);
-  moeCombineArgs_t wrong = rank.combineArgs(handle.slots().combineRows);
+  const moeDispatchArgs_t sent = rank.dispatchArgs(nullptr);
+  moe::dispatch(handle, DispatchRequest(&sent), nullptr);
+  const moeCombineArgs_t right = rank.combineArgs(handle.slots().combineRows);
+  moeCombineArgs_t wrong = right;
   wrong.hidden = 7;
-  EXPECT_EQ(resultOf([&] { moe::combine(handle, wrong, nullptr); }), moeInvalidArgument);
+  EXPECT_EQ(resultOf([&] { moe::combine(handle, CombineRequest(&wrong), nullptr); }), moeInvalidArgument);
   EXPECT_FALSE(rank.comm().hasReaders());
   rank.spy.launchesFail = true;
-  EXPECT_EQ(resultOf([&] { moe::combine(handle, rank.combineArgs(handle.slots().combineRows), nullptr); }),
-            moeCudaError);
+  EXPECT_EQ(resultOf([&] { moe::combine(handle, CombineRequest(&right), nullptr); }), moeCudaError);
   EXPECT_FALSE(rank.comm().hasReaders());
   rank.spy.launchesFail = false;
-  moe::combine(handle, rank.combineArgs(handle.slots().combineRows), nullptr);
+  moe::combine(handle, CombineRequest(&right), nullptr);
   EXPECT_TRUE(rank.comm().hasReaders());
 }
 
@@ -172,14 +173,14 @@ TEST(Handle, AnOutputThatReachesIntoItsNeighbourIsRefused) {
   auto* first = static_cast<std::uint8_t*>(rank.comm().allocateWindow(Alone::kTokens * 256));
   rank.comm().allocateWindow(4096);
   moeDispatchArgs_t args = rank.dispatchArgs(first);
-  EXPECT_EQ(resultOf([&] { moe::dispatch(handle, args, nullptr); }), moeSuccess);
+  EXPECT_EQ(resultOf([&] { moe::dispatch(handle, DispatchRequest(&args), nullptr); }), moeSuccess);
   args.outRowsMax = Alone::kTokens + 1;
-  EXPECT_EQ(resultOf([&] { moe::dispatch(handle, args, nullptr); }), moeInvalidArgument);
+  EXPECT_EQ(resultOf([&] { moe::dispatch(handle, DispatchRequest(&args), nullptr); }), moeInvalidArgument);
   args = rank.dispatchArgs(first + 256);
-  EXPECT_EQ(resultOf([&] { moe::dispatch(handle, args, nullptr); }), moeInvalidArgument);
+  EXPECT_EQ(resultOf([&] { moe::dispatch(handle, DispatchRequest(&args), nullptr); }), moeInvalidArgument);
   args.outRowsMax = Alone::kTokens - 1;
   rank.spy.launched.clear();
-  EXPECT_NE(resultOf([&] { moe::dispatch(handle, args, nullptr); }), moeInvalidArgument);
+  EXPECT_NE(resultOf([&] { moe::dispatch(handle, DispatchRequest(&args), nullptr); }), moeInvalidArgument);
   EXPECT_EQ(rank.spy.launched.size(), 1u) << "what arrives does not fit, but that is for the step to say";
 }
 
@@ -191,18 +192,19 @@ class Told : public ::testing::Test {
     rank_.route(handle);
     moeDispatchArgs_t args = rank_.dispatchArgs(out);
     if (layout == moeLayoutRankMajor && out == nullptr) args.outRowsMax = 0;
-    if (scales != nullptr) {
-      args.cast = moeCastFp8;
-      args.outScales = scales;
-    }
-    moe::dispatch(handle, args, nullptr);
+    moeCast_t cast = MOE_CAST_INITIALIZER;
+    cast.type = moeCastFp8;
+    cast.outScales = scales;
+    if (scales != nullptr) args.cast = &cast;
+    moe::dispatch(handle, DispatchRequest(&args), nullptr);
     return rank_.spy.asked.back().movesOnly;
   }
   bool combineMoves(int mode, int layout, void* rows) {
     Handle& handle = rank_.makeHandle(mode, layout);
     rank_.route(handle);
     if (mode == moeModeLl && rows == nullptr) rows = handle.slots().combineRows;
-    moe::combine(handle, rank_.combineArgs(rows), nullptr);
+    const moeCombineArgs_t args = rank_.combineArgs(rows);
+    moe::combine(handle, CombineRequest(&args), nullptr);
     return rank_.spy.asked.back().movesOnly;
   }
   void* window() { return rank_.comm().allocateWindow(Alone::kTokens * 256); }
@@ -234,11 +236,11 @@ TEST_F(Told, BytesAreThoseOfTheCallsTokens) {
   rank_.route(handle);
   moeDispatchArgs_t args = rank_.dispatchArgs(window());
   args.sms = 5;
-  moe::dispatch(handle, args, nullptr);
+  moe::dispatch(handle, DispatchRequest(&args), nullptr);
   EXPECT_EQ(rank_.spy.asked.back().bytes, Alone::kTokens * 256);
   EXPECT_EQ(rank_.spy.asked.back().sms, 5);
   moe::route(handle, {nullptr, nullptr, 0}, nullptr);
-  moe::dispatch(handle, args, nullptr);
+  moe::dispatch(handle, DispatchRequest(&args), nullptr);
   EXPECT_EQ(rank_.spy.asked.back().bytes, 0);
 }
 

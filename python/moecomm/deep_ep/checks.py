@@ -49,7 +49,9 @@ def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors are one, or the same view of the same memory."""
     if one is other:
         return True
-    return form_of(one) == form_of(other) and one.stride() == other.stride() and one.data_ptr() == other.data_ptr()
+    return bool(
+        form_of(one) == form_of(other) and one.stride() == other.stride() and one.data_ptr() == other.data_ptr()
+    )
 
 
 def require_divisible(experts: int, ranks: int) -> int:

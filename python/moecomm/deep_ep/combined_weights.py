@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any
 
 import torch
 
 from ..handle import Handle
+from ..parts import Grads
 
 
-def with_rows(weights: torch.Tensor, tokens: int, topk: int) -> Dict[str, torch.Tensor]:
-    """Keywords of Handle.combine for weights that travel with the rows: each entry comes from the rank of its expert
-    alone. `out_weight_grads` is the result, [tokens, topk], allocated on torch's current stream."""
-    return dict(weight_grads=weights, out_weight_grads=weights.new_empty((tokens, topk)))
+def with_rows(weights: torch.Tensor, tokens: int, topk: int) -> Grads:
+    """For weights that travel with the rows of Handle.combine as gradients do: each entry comes from the rank of its
+    expert alone. `out_weight_grads` is the result, [tokens, topk], allocated on torch's current stream."""
+    return Grads(weights, weights.new_empty((tokens, topk)))
 
 
 def summed(native: Handle, weights: torch.Tensor, tokens: int, **options: Any) -> torch.Tensor:

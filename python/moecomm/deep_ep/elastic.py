@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from .. import errors
+from .. import errors, parts
 from ..comm import memory_size
 from ..handle import Handle
 from ..torch.groups import Members, place_of
@@ -286,10 +286,9 @@ class ElasticBuffer:
             out, out_side = payload.output(handle.rows)
             out_weights = None if weights is None else weights.new_empty(handle.entries())
             ids = None if handle.do_expand else handle.topk_idx.new_empty(handle.entries())
-        options: Any = dict(side=payload.side, out_side=out_side, out_topk_idx=ids, out_topk_weights=out_weights)
-        options.update(out_source_index=handle.recv_src_metadata, cumulative_rows=call.stats)
-        options.update(pad_indices=True, pad_rows=call.zero_padding, sms=call.sms)
-        native.dispatch(payload.rows, out, stream=stream, **options)
+        described = parts.Describe(ids, out_weights, handle.recv_src_metadata, cumulative_rows=call.stats)
+        options: Any = dict(pad_indices=True, pad_rows=call.zero_padding, sms=call.sms, stream=stream)
+        native.dispatch(payload.rows, out, describe=described, payloads=payload.beside(out_side), **options)
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
         used, outputs = (payload.rows, payload.scales, weights, call.stats, handle.topk_idx), (out, ids, out_weights)
@@ -331,13 +330,13 @@ class ElasticBuffer:
         native = handle.route.handle()
         stream = self.lane.start(handle.route.ring.comm, previous_event, async_with_compute_stream)
         there = allocate_on_comm_stream or previous_event is not None
-        beside: Dict[str, Any] = {}
+        grads: Optional[parts.Grads] = None
         with self.lane.on(stream if there else None):
             out = x.new_empty((handle.tokens, x.shape[1]))
             if topk_weights is not None:
-                beside = combined_weights.with_rows(topk_weights, handle.tokens, handle.topk)
+                grads = combined_weights.with_rows(topk_weights, handle.tokens, handle.topk)
         handle.route.note("combine")
-        native.combine(x, out, sms=integer(num_sms, "num_sms"), stream=stream, **beside, **biases)
-        weights = beside.get("out_weight_grads")
+        native.combine(x, out, grads=grads, sms=integer(num_sms, "num_sms"), stream=stream, **biases)
+        weights = None if grads is None else grads.out_weight_grads
         used, outputs = (x, topk_weights, *biases.values()), (out, weights)
         return out, weights, self.lane.finish(stream, async_with_compute_stream, used, (), outputs, there)

@@ -6,7 +6,7 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
 import torch
 
-from .. import errors
+from .. import errors, parts
 from ..handle import Handle
 from ..handle_refusals import was_refused
 from ..torch.memory import counts_of
@@ -71,6 +71,10 @@ class Payload:
         if self.scales is not None:
             padding = self.side_bytes // self.scales.element_size() - self.scales.shape[1]
             self.side = torch.nn.functional.pad(self.scales, (0, padding)).contiguous()
+
+    def beside(self, out_side: Optional[torch.Tensor]) -> Tuple[parts.Payload, ...]:
+        """The payloads of Handle.dispatch, since pack()."""
+        return () if self.side is None else (parts.Payload(self.side, out_side, "array"),)
 
     def output(self, count: int) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         rows = self.rows.new_empty((count, self.rows.shape[1]))
@@ -217,7 +221,8 @@ class HighThroughput:
             out, out_side = payload.output(rows)
             out_ids = None if ids is None else ids.new_empty((rows, topk))
             out_weights = None if weights is None else weights.new_empty((rows, topk))
-        options: Any = dict(side=payload.side, out_side=out_side, out_topk_idx=out_ids, out_topk_weights=out_weights)
+        described = parts.Describe(out_topk_idx=out_ids, out_topk_weights=out_weights)
+        options: Any = dict(payloads=payload.beside(out_side), describe=described)
         if worst == 0:
             native.dispatch(payload.rows, out, sms=call.sms, stream=stream, **options)
         else:
@@ -265,7 +270,7 @@ class HighThroughput:
         with self.lane.on(stream if call.allocates_there else None):
             out, out_side = payload.output(handle.rows)
         handle.route.note("dispatch")
-        native.dispatch(payload.rows, out, side=payload.side, out_side=out_side, sms=call.sms, stream=stream)
+        native.dispatch(payload.rows, out, payloads=payload.beside(out_side), sms=call.sms, stream=stream)
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
         used, made = (payload.rows, payload.scales), scales_of(received)
@@ -329,14 +334,14 @@ class HighThroughput:
         call = _Call(previous_event, async_finish, allocate_on_comm_stream, self._sms(config))
         stream = self.lane.start(handle.route.ring.comm, previous_event, async_finish)
         options: Any = dict(sms=call.sms, stream=stream)
-        beside: Dict[str, Any] = {}
+        grads: Optional[parts.Grads] = None
         with self.lane.on(stream if call.allocates_there else None):
             result = x.new_empty((handle.tokens, x.shape[1])) if out is None else out
             if topk_weights is not None and not self.sums_weights:
-                beside = combined_weights.with_rows(topk_weights, handle.tokens, topk_weights.shape[1])
+                grads = combined_weights.with_rows(topk_weights, handle.tokens, topk_weights.shape[1])
         handle.route.note("combine")
-        native.combine(x, result, **options, **beside, **biases)
-        weights = beside.get("out_weight_grads")
+        native.combine(x, result, grads=grads, **options, **biases)
+        weights = None if grads is None else grads.out_weight_grads
         outputs = (None if out is result else result, weights)
         made: Tuple[Optional[torch.Tensor], ...] = ()
         if topk_weights is not None and self.sums_weights:

@@ -8,6 +8,8 @@ import torch
 
 from .. import errors
 from ..handle import Handle
+from ..names import CastType
+from ..parts import Cast, Describe
 from ..torch.memory import rows_per_expert
 from ..values import integer
 from .checks import INDEX_TYPES, form_of, is_same, require, require_divisible
@@ -61,8 +63,9 @@ class _Shape(NamedTuple):
     tokens, topk, hidden  of this rank's rows
     places   [local experts, rows of each]
     rows     dtype of those that arrive
+    cast     the type of their cast, or None
     scales   dtype and shape of their scales, if they have some
-    options  keywords of Handle.route_dispatch"""
+    options  further keywords of Handle.route_dispatch"""
 
     maker: RouteMaker
     tokens: int
@@ -70,6 +73,7 @@ class _Shape(NamedTuple):
     hidden: int
     places: Tuple[int, int]
     rows: torch.dtype
+    cast: Optional[CastType]
     scales: Optional[Tuple[torch.dtype, Tuple[int, ...]]]
     options: Dict[str, Any]
 
@@ -166,18 +170,14 @@ class LowLatency:
         rows = torch.empty((*places, shape.hidden), dtype=shape.rows, device=device)
         received: Received = rows
         scales, options = None, shape.options
-        if shape.scales is not None:
+        if shape.cast is not None and shape.scales is not None:
             scales = torch.empty(shape.scales[1], dtype=shape.scales[0], device=device)
-            received, options = (rows, scales.transpose(1, 2)), {**options, "out_scales": scales}
-        if stats is not None or waits is not None:
-            options = {**options, "cumulative_rows": stats, "cumulative_wait_ns": waits}
-        native.route_dispatch(
-            *(topk_idx, topk_weights, x, rows),
-            out_source_index=sources,
-            out_layout_range=ranges,
-            stream=stream,
-            **options,
+            received = rows, scales.transpose(1, 2)
+            options = {**options, "cast": Cast(shape.cast, scales, "token-contiguous")}
+        described = Describe(
+            out_source_index=sources, out_layout_range=ranges, cumulative_rows=stats, cumulative_wait_ns=waits
         )
+        native.route_dispatch(topk_idx, topk_weights, x, rows, describe=described, stream=stream, **options)
         maker.commit()
         handle = LowLatencyHandle((sources, ranges, form[0], shape.hidden, num_experts))
         handle.route, handle.shape = route, shape
@@ -218,11 +218,10 @@ class LowLatency:
         common = (maker, tokens, topk, hidden, places)
         options: Dict[str, Any] = dict(send_only=True) if hook else {}
         if not use_fp8:
-            return _Shape(*common, torch.bfloat16, None, options)
+            return _Shape(*common, torch.bfloat16, None, None, options)
         words, word = (-(-hidden // 512), torch.int32) if use_ue8m0 else (hidden // 128, torch.float32)
-        cast = "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
-        options.update(cast=cast, scale_layout="token-contiguous")
-        return _Shape(*common, torch.float8_e4m3fn, (word, (local, words, places[1])), options)
+        cast: CastType = "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
+        return _Shape(*common, torch.float8_e4m3fn, cast, (word, (local, words, places[1])), options)
 
     @collective
     @takes_part(lambda _: ("combine",))

@@ -13,6 +13,7 @@ from ..combine_arguments import WEIGHTS
 from ..comm import Communicator
 from ..handle import Handle
 from ..options import RouteOptions
+from ..parts import Grads
 from ..ring import HandleRing
 from ..values import INT32_MAX, did_you_mean, integer, no_choice, no_keyword
 from . import ops
@@ -21,7 +22,7 @@ from .memory import current_stream, device_of, prepare, require_tensor
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ..names import Cast, IndexType, LayoutName, Mode, Weights
+    from ..names import CastType, IndexType, LayoutName, Mode, Weights
 
 INDEX_DTYPES = {"int32": torch.int32, "int64": torch.int64}
 SUMMED = (torch.bfloat16, torch.float16, torch.float32)
@@ -168,17 +169,17 @@ class Dispatcher:
         topk_weights: Optional[torch.Tensor] = None,
         *,
         side: Optional[torch.Tensor] = None,
-        cast: Optional[Cast] = None,
+        cast: Optional[CastType] = None,
     ) -> Dispatched:
         """Routes, and sends each token to the ranks of its experts.
 
         rows          [tokens, hidden] of any dtype; a row is a multiple of 16 bytes
         topk_idx      [tokens, topk] of the index type: global expert, -1 = unused
         topk_weights  [tokens, topk] float32, or None for 1 everywhere
-        side          [tokens, any] of any dtype, a multiple of 16 bytes, carried along without gradients; or None
-        cast          as for Handle.dispatch: rows are cast on their way. Then they have no gradient, those of mxfp4 and
-                      nvfp4 are uint8 [n, hidden / 2], and `side` of the answer has the scales: float32 [n, words], or
-                      int32 of four bytes each
+        side          [tokens, any] of any dtype, a multiple of 4 bytes, carried along without gradients; or None
+        cast          the type of a moecomm.Cast: rows are cast on their way. Then they have no gradient, those of mxfp4
+                      and nvfp4 are uint8 [n, hidden / 2], and `side` of the answer has the scales: float32 [n, words],
+                      or int32 of four bytes each
 
         Differentiable in rows and topk_weights."""
         try:
@@ -186,7 +187,7 @@ class Dispatcher:
             require_tensor(topk_idx, "topk_idx", ("tokens", "topk"))
             if cast is not None and side is not None:
                 raise ValueError("side is given, and so is cast, whose scales take its place: expected one of them")
-            if cast not in CASTS:
+            if cast is not None and cast not in CASTS:
                 raise no_choice(cast, "cast", CASTS)
         except Exception as error:  # noqa: B902
             self.ring.next()
@@ -271,6 +272,8 @@ class Dispatcher:
             if operator != "dispatch":
                 handle = self.ring.use(int(given["ticket"].item()))
                 call = "dispatch" if operator == "redispatch" else "combine"
+                if operator == "combine_grads":
+                    given = {**given, "grads": Grads(given.get("weight_grads"), None)}
                 return handle.take_part(call, error, stream, given)
             handle, calls = self.ring.latest()
         except Exception:  # noqa: B902  the communicator, the handles or the route are gone, on all ranks

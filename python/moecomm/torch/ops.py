@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from .. import errors
 from ..casts import SCALE_TYPES, code_bytes, is_packed, scale_words
+from ..parts import Cast, Describe, Grads, Payload
 from .memory import counts_of, rows_per_expert
 
 if TYPE_CHECKING:
@@ -107,15 +108,18 @@ def dispatch(
     stream = owner.stream()
     if rows.shape[0] != topk_idx.shape[0]:
         raise ValueError(f"rows has shape {tuple(rows.shape)}, but topk_idx has {topk_idx.shape[0]} tokens")
-    options: Any = dict(pad_indices=True, pad_rows=True, cast=cast or None, stream=stream)
+    options: Any = dict(pad_indices=True, pad_rows=True, stream=stream)
     if capacity < 0:
         handle.route(topk_idx, topk_weights, stream=stream)
         owner.ring.commit()
         count = counts_of(handle, stream).layout_rows
     out, ids, weights, out_side = _outputs(rows, topk_idx, side, cast, by_expert, count)
-    options["out_row_experts" if by_expert else "out_topk_idx"] = ids
-    options.update(out_topk_weights=weights)
-    options.update(dict(out_scales=out_side) if cast else dict(side=side, out_side=None if side is None else out_side))
+    options["describe"] = Describe(None if by_expert else ids, weights, out_row_experts=ids if by_expert else None)
+    if cast:
+        options["cast"] = Cast(cast, out_side)  # type: ignore[arg-type]
+    elif side is not None:
+        whole = side.shape[-1] * side.element_size() % 16 == 0
+        options["payloads"] = (Payload(side, out_side, "array" if whole else "row-major"),)
     if capacity < 0:
         handle.dispatch(rows, out, **options)
     else:
@@ -187,8 +191,7 @@ def combine_grads(
 ) -> Tuple[Tensor, Tensor]:
     """The backward pass of dispatch: gradients of rows and of topk_weights."""
     out_grads = rows.new_empty((tokens, topk), dtype=torch.float32)
-    grads = dict(weight_grads=weight_grads, out_weight_grads=out_grads)
-    return _combine(_find(key), ticket, rows, tokens, **grads), out_grads
+    return _combine(_find(key), ticket, rows, tokens, grads=Grads(weight_grads, out_grads)), out_grads
 
 
 def _combine_grads_fake(

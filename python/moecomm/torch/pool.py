@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, Optional
 
 import torch
 
-from .. import _native, errors
+from .. import _library, errors
 from ..comm import Communicator
 from .memory import device_of
 
@@ -26,7 +26,7 @@ def _pool_of(comm: Communicator, device: torch.device) -> Any:
     global _allocator
     with _making:
         if _allocator is None:
-            path = _native.library()._name
+            path = _library.library()._name
             _allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "moeMemPoolAlloc", "moeMemPoolFree")
         pools = _pools.setdefault(comm, {})
         thread = threading.get_ident()
@@ -39,7 +39,7 @@ def _pool_of(comm: Communicator, device: torch.device) -> Any:
 @contextlib.contextmanager
 def _serving(comm: Communicator) -> Iterator[None]:
     """The communicator serves this thread."""
-    library = _native.library()
+    library = _library.library()
     with comm.native as pointer:
         errors.check(library, library.moeMemPoolUse(pointer), pointer)
     _here.comm = comm
@@ -52,7 +52,7 @@ def _serving(comm: Communicator) -> Iterator[None]:
 
 def _explain(error: BaseException) -> None:
     """Adds the library's sentence to torch's, which only says that there was no memory."""
-    sentence = (_native.library().moeGetLastError(None) or b"").decode(errors="replace")
+    sentence = (_library.library().moeGetLastError(None) or b"").decode(errors="replace")
     if sentence.startswith("moeMemPoolAlloc: "):
         error.args = (f"{error}\n{sentence}",)
 

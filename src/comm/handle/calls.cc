@@ -11,22 +11,22 @@ void route(Handle& handle, const RouteArgs& args, moeStream_t stream) {
   RouteCall(handle, args, "moeRoute").run(stream);
 }
 
-void routeDispatch(Handle& handle, const RouteArgs& args, const moeDispatchArgs_t& dispatched, moeStream_t stream) {
+void routeDispatch(Handle& handle, const RouteArgs& args, const DispatchRequest& asked, moeStream_t stream) {
   const RouteCall route(handle, args, "moeRouteDispatch");
-  DispatchCall dispatch(route, dispatched);
+  DispatchCall dispatch(route, asked);
   route.runWith(dispatch.operation(), stream);
 }
 
-void dispatch(Handle& handle, const moeDispatchArgs_t& args, moeStream_t stream) {
-  if ((args.flags & moeRefused) != 0) return refuseDispatch(handle, stream);
+void dispatch(Handle& handle, const DispatchRequest& asked, moeStream_t stream) {
+  if ((asked.args.flags & moeRefused) != 0) return refuseDispatch(handle, stream);
   handle.checkRouted("moeDispatch");
-  handle.start(DispatchCall(handle, args).operation(), stream);
+  handle.start(DispatchCall(handle, asked).operation(), stream);
 }
 
-void combine(Handle& handle, const moeCombineArgs_t& args, moeStream_t stream) {
-  if ((args.flags & moeRefused) != 0) return refuseCombine(handle, args, stream);
+void combine(Handle& handle, const CombineRequest& asked, moeStream_t stream) {
+  if ((asked.args.flags & moeRefused) != 0) return refuseCombine(handle, asked.args, stream);
   handle.checkRouted("moeCombine");
-  handle.start(CombineCall(handle, args).operation(), stream);
+  handle.start(CombineCall(handle, asked).operation(), stream);
 }
 
 }  // namespace moe

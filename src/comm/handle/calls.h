@@ -4,17 +4,18 @@
 #pragma once
 
 #include "comm/handle/handle.h"
+#include "comm/handle/requests.h"
 
 namespace moe {
 
 // `args.tokens` may be moeTokensRefused: then this rank takes part with a refusal.
 void route(Handle& handle, const RouteArgs& args, moeStream_t stream);
-void routeDispatch(Handle& handle, const RouteArgs& route, const moeDispatchArgs_t& args, moeStream_t stream);
+void routeDispatch(Handle& handle, const RouteArgs& route, const DispatchRequest& asked, moeStream_t stream);
 // This rank takes part in a routeDispatch with a refusal instead of its arguments.
 void refuseRouteDispatch(Handle& handle, moeStream_t stream);
-// Both take part with a refusal if `args.flags` has moeRefused.
-void dispatch(Handle& handle, const moeDispatchArgs_t& args, moeStream_t stream);
-void combine(Handle& handle, const moeCombineArgs_t& args, moeStream_t stream);
+// Both take part with a refusal if the flags have moeRefused.
+void dispatch(Handle& handle, const DispatchRequest& asked, moeStream_t stream);
+void combine(Handle& handle, const CombineRequest& asked, moeStream_t stream);
 void describeSent(Handle& handle, const moeSent_t& sent, moeStream_t stream);
 
 // The same, of this rank's refusals alone. They let the others go on: comm/recorder/refused.h says how, decision 0095

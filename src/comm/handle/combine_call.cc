@@ -9,10 +9,6 @@
 namespace moe {
 namespace {
 
-bool carriesGrads(const moeCombineArgs_t& args) {
-  return (args.flags & moeCombineGrads) != 0 || args.weightGrads != nullptr || args.outWeightGrads != nullptr;
-}
-
 // Whether peers read rows where they are, without a sum here.
 bool onlyMoves(const Handle& handle, const CombineArgs& a) {
   return (a.inPlace != 0 || a.rows == nullptr) && !handle.view().hasRails();
@@ -20,13 +16,14 @@ bool onlyMoves(const Handle& handle, const CombineArgs& a) {
 
 }  // namespace
 
-CombineCall::CombineCall(Handle& handle, const moeCombineArgs_t& args)
+CombineCall::CombineCall(Handle& handle, const CombineRequest& asked)
     : handle_(handle),
-      args_(args),
+      asked_(asked),
+      args_(asked.args),
       tokens_(handle.tokens()),
       operation_{OperationKind::combine,
-                 combineStep(handle.view(), handle.backend().landingCombines(), args.wire != moeWireRow),
-                 handle.params(), (args.flags & moeSendOnly) != 0} {
+                 combineStep(handle.view(), handle.backend().landingCombines(), asked.args.wire != moeWireRow),
+                 handle.params(), (asked.args.flags & moeSendOnly) != 0} {
   if (operation_.sendOnly) operation_.params.phases = kSendPhase;
 }
 
@@ -35,7 +32,7 @@ Operation& CombineCall::operation() {
   check();
   takeArguments();
   handle_.counters().count(OperationKind::combine, {nullptr, args_.cumulativeWaitNs}, &operation_.params);
-  planCombine(handle_, {args_.sms, args_.completeSms, args_.wire != moeWireRow}, &operation_);
+  planCombine(handle_, {args_.sms, asked_.ready.completeSms, args_.wire != moeWireRow}, &operation_);
   return operation_;
 }
 
@@ -51,7 +48,7 @@ void describeRows(const moeCombineArgs_t& args, bool grads, CombineArgs* out) {
 
 void CombineCall::takeArguments() {
   CombineArgs out{};
-  describeRows(args_, carriesGrads(args_), &out);
+  describeRows(args_, asked_.carriesGrads(), &out);
   out.rows = bytesOf(args_.rows);
   out.tokens = tokens_;
   out.weighted = args_.weights == moeWeightsApply ? 1 : 0;
@@ -59,9 +56,9 @@ void CombineCall::takeArguments() {
   out.out = static_cast<std::uint8_t*>(args_.out);
   out.bias0 = bytesOf(args_.bias0);
   out.bias1 = bytesOf(args_.bias1);
-  out.weightGrads = args_.weightGrads;
-  out.outWeightGrads = args_.outWeightGrads;
-  out.ready = readyWords(handle_, args_);
+  out.weightGrads = asked_.grads.weightGrads;
+  out.outWeightGrads = asked_.grads.outWeightGrads;
+  out.ready = readyWords(handle_, asked_.ready);
   operation_.params.combine = out;
   placeRows();
 }

@@ -2,12 +2,13 @@
 #pragma once
 
 #include "comm/handle/handle.h"
+#include "comm/handle/requests.h"
 
 namespace moe {
 
 class CombineCall {
  public:
-  CombineCall(Handle& handle, const moeCombineArgs_t& args);
+  CombineCall(Handle& handle, const CombineRequest& asked);
 
   // What is to be launched. Throws unless all arguments are good.
   Operation& operation();
@@ -25,6 +26,7 @@ class CombineCall {
   void placeRows();
 
   Handle& handle_;
+  const CombineRequest& asked_;
   const moeCombineArgs_t& args_;
   int tokens_;
   Operation operation_;
@@ -41,10 +43,10 @@ struct CombinePlan {
 void planCombine(const Handle& handle, const CombinePlan& plan, Operation* operation);
 
 // The words that a combine waits for before it reads rows (combine_ready.cc), and where each row has its word.
-void checkReady(const Handle& handle, const moeCombineArgs_t& args);
-ReadyWords readyWords(const Handle& handle, const moeCombineArgs_t& args);
+void checkReady(const Handle& handle, const CombineRequest& asked);
+ReadyWords readyWords(const Handle& handle, const moeReady_t& ready);
 // At least so many words are read. Only the device knows how many blocks EXPERT_MAJOR has: of those it is one.
-std::int64_t readyWordCount(const Handle& handle, const moeCombineArgs_t& args);
+std::int64_t readyWordCount(const Handle& handle, const moeReady_t& ready);
 
 // The wire format of a combine (combine_wire.cc).
 void checkWire(const Handle& handle, const moeCombineArgs_t& args);

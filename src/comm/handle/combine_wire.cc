@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "comm/handle/argument_checks.h"
+#include "comm/handle/call_checks.h"
 #include "comm/handle/combine_call.h"
 #include "device/rows/row_math.h"
 #include "device/rows/wire_row.h"
@@ -18,18 +18,17 @@ void checkWire(const Handle& handle, const moeCombineArgs_t& args) {
   requireRange("args.wire", args.wire, moeWireRow, moeWireLogfmt10);
   if (args.wire == moeWireRow) return;
   if (args.hidden % kWireUnit != 0) {
-    throw Error(moeInvalidArgument,
-                fmt::format("args.hidden is {}, must be a multiple of {} with args.wire", args.hidden, kWireUnit));
+    refuse(fmt::format("args.hidden is {}, must be a multiple of {} with args.wire", args.hidden, kWireUnit));
   }
   if (!handle.lowLatency() || args.rows == nullptr) return;
   const CommView& c = handle.room().view;
   const auto* slots = handle.room().base() + llSetOffset(c, handle.view(), c.at.llCombineRows, c.rowBytesMax);
   const auto* rows = static_cast<const std::uint8_t*>(args.rows);
   if (rows < slots || rows >= slots + std::int64_t{c.nranks} * c.llTokensMax * c.rowBytesMax) return;
-  throw Error(moeInvalidArgument,
-              fmt::format("args.rows is {}, memory of moeHandleGetView's combineRows, into which rows are coded with "
-                          "args.wire",
-                          args.rows));
+  refuse(
+      fmt::format("args.rows is {}, memory of moeHandleGetView's combineRows, into which rows are coded with "
+                  "args.wire",
+                  args.rows));
 }
 
 Parts wireParts(const Parts& parts, const CombineArgs& a) {

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "comm/handle/argument_checks.h"
+#include "comm/handle/call_checks.h"
 #include "comm/handle/calls.h"
 #include "comm/handle/dispatch_call.h"
 
@@ -34,27 +34,25 @@ void describeSent(Handle& handle, const moeSent_t& sent, moeStream_t stream) {
   handle.launch(Step::describe, p, handle.backend().shapeFor(work), stream);
 }
 
-DescribeArgs describeArgs(const Handle& handle, const moeDispatchArgs_t& args) {
-  for (const auto& [pointer, name] : {std::pair{static_cast<const void*>(args.outLayoutRange), "args.outLayoutRange"},
-                                      {static_cast<const void*>(args.outRowExperts), "args.outRowExperts"}}) {
+DescribeArgs describeArgs(const Handle& handle, const moeDescribe_t& describe) {
+  const std::pair<const void*, const char*> perExpert[] = {{describe.outLayoutRange, "args.describe.outLayoutRange"},
+                                                           {describe.outRowExperts, "args.describe.outRowExperts"}};
+  for (const auto& [pointer, name] : perExpert) {
     if (pointer == nullptr || handle.rowsPerExpert()) continue;
-    throw Error(
-        moeInvalidArgument,
+    refuse(
         fmt::format("{} is {}, but the layout has no row per expert: it is for EXPERT_MAJOR layouts", name, pointer));
   }
-  requireAligned(args.outLayoutRange, "args.outLayoutRange", alignof(std::int64_t));
-  requireAligned(args.outSourceInfo, "args.outSourceInfo", alignof(std::int32_t));
-  requireAligned(args.outRowExperts, "args.outRowExperts", alignof(std::int32_t));
+  requireAligned(describe.outLayoutRange, "args.describe.outLayoutRange", alignof(std::int64_t));
+  requireAligned(describe.outRowExperts, "args.describe.outRowExperts", alignof(std::int32_t));
   DescribeArgs out{};
-  out.layoutRange = args.outLayoutRange;
-  out.sourceInfo = args.outSourceInfo;
-  out.rowExperts = args.outRowExperts;
+  out.layoutRange = describe.outLayoutRange;
+  out.rowExperts = describe.outRowExperts;
   return out;
 }
 
 void describeArrived(Handle& handle, const StepParams& p, moeStream_t stream) {
   const DescribeArgs& d = p.describe;
-  if (d.layoutRange == nullptr && d.sourceInfo == nullptr && d.rowExperts == nullptr) return;
+  if (d.layoutRange == nullptr && d.rowExperts == nullptr) return;
   // An expert's rows are looked for by one warp, as a chunk of tokens would be.
   const int rows = handle.arrivingRowsGuess(p.dispatch.tokens) + kChunkTokens * handle.localExperts();
   const Workload work{Step::describe, handle.shape().tokensMax, rows, 0, handle.comm().config().sms};

@@ -32,14 +32,15 @@ bool onlyMoves(const Handle& handle, const DispatchArgs& d) {
 
 }  // namespace
 
-DispatchCall::DispatchCall(Handle& handle, const moeDispatchArgs_t& args, const RouteCall* route, const char* name,
+DispatchCall::DispatchCall(Handle& handle, const DispatchRequest& asked, const RouteCall* route, const char* name,
                            int tokens, int bound)
     : handle_(handle),
-      args_(args),
+      asked_(asked),
+      args_(asked.args),
       route_(route),
       name_(name),
       tokens_(tokens),
-      grid_(handle, bound, args.outRowsMax),
+      grid_(handle, bound, asked.args.outRowsMax),
       operation_{OperationKind::dispatch, step(), handle.params(), sendsOnly()} {
   if (route != nullptr) route->describe(&operation_.params);
   if (sendsOnly()) operation_.params.phases = kSendPhase;
@@ -47,59 +48,55 @@ DispatchCall::DispatchCall(Handle& handle, const moeDispatchArgs_t& args, const 
 
 Step DispatchCall::step() const {
   if (route_ != nullptr && handle_.routesInDispatch()) return Step::llRouteDispatch;
-  return dispatchStep(handle_.view(), args_.cast != moeCastNone || args_.payloadCount != 0);
+  return dispatchStep(handle_.view(), asked_.cast.type != moeCastNone || DispatchPayloads::areWords(asked_));
 }
 
 Operation& DispatchCall::operation() {
   StepParams& p = operation_.params;
   handle_.checkOutstanding(OperationKind::dispatch, name_);
-  p.describe = describeArgs(handle_, args_);
+  p.describe = describeArgs(handle_, asked_.describe);
   check();
-  const DispatchPayloads payloads(args_, grid_, tokens_, handle_.room().shape.sideBytesMax);
+  const DispatchPayloads payloads(handle_, asked_, grid_, tokens_);
   takeArguments(payloads);
   checkPlaces(payloads);
   if (p.dispatch.cast.type != kNoCast) p.dispatch.rowBytes = castRowBytes(p.dispatch.cast.type, args_.hidden);
   placeOutput(payloads);
-  handle_.counters().count(OperationKind::dispatch, {args_.cumulativeRows, args_.cumulativeWaitNs}, &p);
+  handle_.counters().count(OperationKind::dispatch, {asked_.describe.cumulativeRows, asked_.describe.cumulativeWaitNs},
+                           &p);
   plan();
   return operation_;
 }
 
 void DispatchCall::takeArguments(const DispatchPayloads& payloads) {
   DispatchArgs& out = operation_.params.dispatch;
+  const moeDescribe_t& describe = asked_.describe;
   out.rows = bytesOf(args_.rows);
-  out.side = bytesOf(args_.side);
   out.tokens = tokens_;
   out.rowBytes = static_cast<std::uint32_t>(args_.hidden * elementBytes(args_.rowType));
-  out.sideBytes = static_cast<std::uint32_t>(args_.sideBytes);
   out.outRows = static_cast<std::uint8_t*>(args_.outRows);
-  out.outSide = static_cast<std::uint8_t*>(args_.outSide);
   out.capacity = std::min(args_.outRowsMax, kRowsMost);
-  out.outTopkIdx = args_.outTopkIdx;
-  out.outTopkWeights = args_.outTopkWeights;
-  out.outSourceIndex = args_.outSourceIndex;
-  out.outExpertOffsets = args_.outExpertOffsets;
+  out.outTopkIdx = describe.outTopkIdx;
+  out.outTopkWeights = describe.outTopkWeights;
+  out.outSourceIndex = describe.outSourceIndex;
+  out.outExpertOffsets = describe.outExpertOffsets;
   out.padding = args_.padding;
-  out.idBase = args_.idKind == moeIdsGlobal ? handle_.firstExpert() : 0;
-  out.invalidId = args_.invalidId != 0 ? args_.invalidId : -1;
-  out.payloads = payloads.args();
-  out.cast = castArgs(args_, grid_);
-  const bool weighted = (args_.flags & moeWeightsOnInput) != 0;
+  out.idBase = describe.idKind == moeIdsGlobal ? handle_.firstExpert() : 0;
+  out.invalidId = describe.invalidId != 0 ? describe.invalidId : -1;
+  out.cast = castArgs(asked_, grid_);
+  const bool weighted = (asked_.cast.flags & moeWeightsOnInput) != 0;
   if (weighted) out.cast.rowWeights = rowWeights();
   if (out.cast.grid.blocked != 0 && out.cast.outScales != nullptr) out.padding |= kPadScales;
-  if (out.payloads.count != 0) placePayloads(args_, &out);
+  payloads.place(describe.outBlockOffsets, &out);
   out.terms = packDispatchTerms(args_.hidden, args_.rowType, static_cast<int>(out.sideBytes), out.cast.type, weighted,
-                                payloadFingerprint(out.payloads));
-  if (handle_.lowLatency()) takePayloadAsArray(&out);
+                                payloads.fingerprint());
 }
 
 // A step that routes keeps the route's weights while it casts, so it reads the caller's.
 const float* DispatchCall::rowWeights() const {
   const HandleShape& shape = handle_.shape();
   if (shape.topk != 1) {
-    throw Error(moeInvalidArgument,
-                fmt::format("args.flags has moeWeightsOnInput, but config.topk is {}, must be 1: a row has one weight",
-                            shape.topk));
+    refuse(fmt::format("args.cast.flags has moeWeightsOnInput, but config.topk is {}, must be 1: a row has one weight",
+                       shape.topk));
   }
   return operation_.step == Step::llRouteDispatch ? route_->args().topkWeights : handle_.view().sent.weights;
 }
@@ -121,14 +118,15 @@ void DispatchCall::placeOutput(const DispatchPayloads& payloads) {
     const std::int64_t where =
         handle_.windowOffset(output.begin, static_cast<std::uint64_t>(output.bytes), output.name);
     if ((at < 0) == (where < 0) || rows == 0) return static_cast<std::uint64_t>(std::max<std::int64_t>(where, 0));
-    throw Error(moeInvalidArgument,
-                fmt::format("args.outRows and {} must both be window memory (moeMemAlloc) or neither", output.name));
+    refuse(fmt::format("args.outRows and {} must both be window memory (moeMemAlloc) or neither", output.name));
   };
-  const auto sideBytes = static_cast<std::int64_t>(rows * out.sideBytes);
   out.outRowsOffset = static_cast<std::uint64_t>(std::max<std::int64_t>(at, 0));
-  out.outSideOffset = beside({"args.outSide", out.outSide, sideBytes});
-  out.cast.outScalesOffset = beside({"args.outScales", out.cast.outScales, outScaleBytes(args_, grid_)});
-  for (std::size_t i = 0; i < kPayloadsMax; ++i) out.payloads.payload[i].outOffset = beside(payloads.outputs()[i]);
+  out.cast.outScalesOffset = beside({"args.cast.outScales", out.cast.outScales, outScaleBytes(asked_, grid_)});
+  if (out.outSide != nullptr) out.outSideOffset = beside(payloads.outputs()[0]);
+  for (int i = 0; i < out.payloads.count; ++i) {
+    const auto n = static_cast<std::size_t>(i);
+    out.payloads.payload[n].outOffset = beside(payloads.outputs()[n]);
+  }
   if (at >= 0 || rows == 0) return;
   const Room& room = handle_.room();
   out.staged = room.shape.stagingRows;

@@ -4,22 +4,23 @@
 #include "comm/handle/dispatch_payloads.h"
 #include "comm/handle/handle.h"
 #include "comm/handle/output_grid.h"
+#include "comm/handle/requests.h"
 #include "comm/handle/route_call.h"
 
 namespace moe {
 
 class DispatchCall {
  public:
-  DispatchCall(Handle& handle, const moeDispatchArgs_t& args)
-      : DispatchCall(handle, args, nullptr, "moeDispatch", handle.tokens(), handle.view().tokensMax) {}
-  DispatchCall(const RouteCall& route, const moeDispatchArgs_t& args)
-      : DispatchCall(route.handle(), args, &route, route.name(), route.args().tokens, route.bound()) {}
+  DispatchCall(Handle& handle, const DispatchRequest& asked)
+      : DispatchCall(handle, asked, nullptr, "moeDispatch", handle.tokens(), handle.view().tokensMax) {}
+  DispatchCall(const RouteCall& route, const DispatchRequest& asked)
+      : DispatchCall(route.handle(), asked, &route, route.name(), route.args().tokens, route.bound()) {}
 
   // What is to be launched. Throws unless all arguments are good.
   Operation& operation();
 
  private:
-  DispatchCall(Handle& handle, const moeDispatchArgs_t& args, const RouteCall* route, const char* name, int tokens,
+  DispatchCall(Handle& handle, const DispatchRequest& asked, const RouteCall* route, const char* name, int tokens,
                int bound);
 
   bool sendsOnly() const { return (args_.flags & moeSendOnly) != 0; }
@@ -28,7 +29,6 @@ class DispatchCall {
   // Checks: dispatch_checks.cc.
   void check() const;
   void checkPadding() const;
-  void checkSide() const;
   void checkOutputs() const;
   void checkPlaces(const DispatchPayloads& payloads) const;
 
@@ -39,6 +39,7 @@ class DispatchCall {
   void plan();
 
   Handle& handle_;
+  const DispatchRequest& asked_;
   const moeDispatchArgs_t& args_;
   const RouteCall* route_;  // that the same call makes; NULL: it was made before
   const char* name_;
@@ -49,11 +50,11 @@ class DispatchCall {
 
 // The cast of a dispatch (dispatch_cast.cc): checks its arguments and says where its scales go; rowWeights is left
 // open. Without a cast: that nothing asks for scales.
-CastArgs castArgs(const moeDispatchArgs_t& args, const OutputGrid& grid);
-// Of args.outScales.
-std::int64_t outScaleBytes(const moeDispatchArgs_t& args, const OutputGrid& grid);
+CastArgs castArgs(const DispatchRequest& asked, const OutputGrid& grid);
+// Of args.cast.outScales.
+std::int64_t outScaleBytes(const DispatchRequest& asked, const OutputGrid& grid);
 
 // Arrays about a route (describe_call.cc): checks what the arguments ask for.
-DescribeArgs describeArgs(const Handle& handle, const moeDispatchArgs_t& args);
+DescribeArgs describeArgs(const Handle& handle, const moeDescribe_t& describe);
 
 }  // namespace moe

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <span>
+
 #include "comm/handle/call_checks.h"
 #include "comm/handle/dispatch_call.h"
 #include "device/rows/cast_type.h"
@@ -16,87 +18,101 @@ void refuseScale(const float* pointer, const char* name, const char* why) {
   if (pointer != nullptr) refuse(fmt::format("{} is {}, but {}", name, fmt::ptr(pointer), why));
 }
 
-void refuseOffsets(const moeDispatchArgs_t& args, const char* why) {
-  if (args.outScaleBlockOffsets == nullptr) return;
-  refuse(fmt::format("args.outScaleBlockOffsets is {}, but {}", fmt::ptr(args.outScaleBlockOffsets), why));
+void refuseOffsets(const std::int32_t* offsets, const char* why) {
+  refuse(fmt::format("args.describe.outBlockOffsets is {}, but {}", fmt::ptr(offsets), why));
 }
 
-void checkNoScales(const moeDispatchArgs_t& args) {
-  if ((args.flags & moeCastExact) != 0) refuse("args.flags has moeCastExact, but args.cast is none");
-  if ((args.flags & moeWeightsOnInput) != 0)
-    refuse("args.flags has moeWeightsOnInput, but args.cast is none: rows are multiplied where they are cast");
-  refuseScale(args.inputScale, "args.inputScale", "args.cast is none");
-  refuseScale(args.globalScale, "args.globalScale", "args.cast is none");
-  if (args.outScales == nullptr && args.scaleLayout == 0) return;
-  refuse(fmt::format("args.outScales is {} and args.scaleLayout {}, but args.cast is none", args.outScales,
-                     args.scaleLayout));
+void checkNoScales(const moeCast_t& cast) {
+  const char* none = "args.cast.type is none";
+  if (cast.flags != 0) refuse(fmt::format("args.cast.flags is {}, but {}", cast.flags, none));
+  refuseScale(cast.inputScale, "args.cast.inputScale", none);
+  refuseScale(cast.globalScale, "args.cast.globalScale", none);
+  if (cast.outScales == nullptr && cast.scaleLayout == 0) return;
+  refuse(fmt::format("args.cast.outScales is {} and args.cast.scaleLayout {}, but {}", cast.outScales, cast.scaleLayout,
+                     none));
 }
 
-void checkCast(const moeDispatchArgs_t& args) {
-  if (args.cast < moeCastNone || args.cast > moeCastNvfp4) {
-    refuse(fmt::format("args.cast is {}, must be a moeCast value", args.cast));
+void checkType(const moeDispatchArgs_t& args, const moeCast_t& cast) {
+  if (cast.type < moeCastNone || cast.type > moeCastNvfp4) {
+    refuse(fmt::format("args.cast.type is {}, must be a moeCast value", cast.type));
+  }
+  if ((cast.flags & ~(moeCastExact | moeWeightsOnInput)) != 0) {
+    refuse(fmt::format("args.cast.flags is {}, must be made of moeCastExact and moeWeightsOnInput", cast.flags));
   }
   if (args.rowType == moeRowBytes) refuse("args.rowType is opaque bytes, which cannot be cast");
   if (args.hidden % kCastRowMultiple != 0) {
-    refuse(fmt::format("args.hidden is {}, must be a multiple of {} with args.cast", args.hidden, kCastRowMultiple));
+    refuse(
+        fmt::format("args.hidden is {}, must be a multiple of {} with args.cast.type", args.hidden, kCastRowMultiple));
   }
-  if (args.scaleLayout < moeScalesRowMajor || args.scaleLayout > moeScales128x4) {
-    refuse(fmt::format("args.scaleLayout is {}, must be a moeScales value", args.scaleLayout));
+}
+
+void checkScales(const moeDispatchArgs_t& args, const moeCast_t& cast) {
+  if (cast.scaleLayout < moeScalesRowMajor || cast.scaleLayout > moeScales128x4) {
+    refuse(fmt::format("args.cast.scaleLayout is {}, must be a moeScales value", cast.scaleLayout));
   }
-  if (args.scaleLayout == moeScales128x4 && castScalesAreFloats(args.cast)) {
-    refuse(fmt::format("args.scaleLayout is {} (moeScales128x4), but a scale of args.cast {} has 4 bytes, not one",
-                       args.scaleLayout, args.cast));
+  if (cast.scaleLayout == moeScales128x4 && castScalesAreFloats(cast.type)) {
+    refuse(
+        fmt::format("args.cast.scaleLayout is {} (moeScales128x4), but a scale of args.cast.type {} has 4 bytes, "
+                    "not one",
+                    cast.scaleLayout, cast.type));
   }
-  if (args.outRows != nullptr && args.outScales == nullptr) refuse("args.outScales is NULL with args.cast set");
-  requireAligned(args.outScales, "args.outScales", sizeof(std::uint32_t));
-  if (args.cast != moeCastNvfp4) refuseScale(args.globalScale, "args.globalScale", "args.cast is not moeCastNvfp4");
-  requireAligned(args.inputScale, "args.inputScale", alignof(float));
-  requireAligned(args.globalScale, "args.globalScale", alignof(float));
+  if (args.outRows != nullptr && cast.outScales == nullptr)
+    refuse("args.cast.outScales is NULL with args.cast.type set");
+  requireAligned(cast.outScales, "args.cast.outScales", sizeof(std::uint32_t));
+  if (cast.type != moeCastNvfp4)
+    refuseScale(cast.globalScale, "args.cast.globalScale", "args.cast.type is not moeCastNvfp4");
+  requireAligned(cast.inputScale, "args.cast.inputScale", alignof(float));
+  requireAligned(cast.globalScale, "args.cast.globalScale", alignof(float));
 }
 
 // With the bit for small magnitudes, where the format has a bound that it takes away.
-int castOf(const moeDispatchArgs_t& args) {
-  const bool bounded = castBlockElements(args.cast) == 128;
-  return args.cast | (bounded && (args.flags & moeCastExact) != 0 ? kCastExact : 0);
+int typeOf(const moeCast_t& cast) {
+  const bool bounded = castBlockElements(cast.type) == 128;
+  return cast.type | (bounded && (cast.flags & moeCastExact) != 0 ? kCastExact : 0);
 }
 
 // Scales and payloads in blocks have the same offsets.
-void checkBlockOffsets(const moeDispatchArgs_t& args, Layout layout) {
-  if (args.outScaleBlockOffsets == nullptr) return;
-  bool blocked = args.cast != moeCastNone && args.scaleLayout == moeScales128x4;
-  for (int i = 0; i < args.payloadCount; ++i) blocked = blocked || args.payloads[i].outLayout == moeScales128x4;
-  if (!blocked) refuseOffsets(args, "neither args.scaleLayout nor a payload's outLayout is moeScales128x4");
-  if (layout != Layout::expertMajor) refuseOffsets(args, "the layout is not EXPERT_MAJOR");
-  requireAligned(args.outScaleBlockOffsets, "args.outScaleBlockOffsets", alignof(std::int32_t));
+void checkBlockOffsets(const DispatchRequest& asked, Layout layout) {
+  const std::int32_t* offsets = asked.describe.outBlockOffsets;
+  if (offsets == nullptr) return;
+  bool blocked = asked.cast.type != moeCastNone && asked.cast.scaleLayout == moeScales128x4;
+  const auto payloads = std::span(asked.payloads).first(static_cast<std::size_t>(asked.args.payloadCount));
+  for (const moePayload_t& payload : payloads) blocked = blocked || payload.outLayout == moeScales128x4;
+  if (!blocked) refuseOffsets(offsets, "neither args.cast.scaleLayout nor a payload's outLayout is moeScales128x4");
+  if (layout != Layout::expertMajor) refuseOffsets(offsets, "the layout is not EXPERT_MAJOR");
+  requireAligned(offsets, "args.describe.outBlockOffsets", alignof(std::int32_t));
 }
 
 }  // namespace
 
-CastArgs castArgs(const moeDispatchArgs_t& args, const OutputGrid& grid) {
-  checkBlockOffsets(args, grid.layout());
-  if (args.cast == moeCastNone) {
-    checkNoScales(args);
+CastArgs castArgs(const DispatchRequest& asked, const OutputGrid& grid) {
+  const auto& [args, cast, describe, payloads] = asked;
+  checkBlockOffsets(asked, grid.layout());
+  if (cast.type == moeCastNone) {
+    checkNoScales(cast);
     return {};
   }
-  checkCast(args);
+  checkType(args, cast);
+  checkScales(args, cast);
   CastArgs out{};
-  out.type = castOf(args);
+  out.type = typeOf(cast);
   out.rowType = args.rowType;
   out.elements = args.hidden;
-  out.codeBytes = static_cast<std::uint32_t>(castCodeBytes(args.cast, args.hidden));
-  out.inputScale = args.inputScale;
-  out.globalScale = args.globalScale;
-  out.outScales = static_cast<std::uint32_t*>(args.outScales);
-  out.outScaleBlockOffsets = args.outScaleBlockOffsets;
-  out.words = castScaleWords(args.cast, args.hidden);
-  out.grid = grid.of(args.scaleLayout, out.words);
+  out.codeBytes = static_cast<std::uint32_t>(castCodeBytes(cast.type, args.hidden));
+  out.inputScale = cast.inputScale;
+  out.globalScale = cast.globalScale;
+  out.outScales = static_cast<std::uint32_t*>(cast.outScales);
+  out.outBlockOffsets = describe.outBlockOffsets;
+  out.words = castScaleWords(cast.type, args.hidden);
+  out.grid = grid.of(cast.scaleLayout, out.words);
   return out;
 }
 
-std::int64_t outScaleBytes(const moeDispatchArgs_t& args, const OutputGrid& grid) {
-  if (args.cast == moeCastNone) return 0;
-  const std::int64_t rowBytes = std::int64_t{castScaleWords(args.cast, args.hidden)} * 4;
-  return args.scaleLayout == moeScales128x4 ? grid.blockedBytes(rowBytes) : grid.rows() * rowBytes;
+std::int64_t outScaleBytes(const DispatchRequest& asked, const OutputGrid& grid) {
+  const moeCast_t& cast = asked.cast;
+  if (cast.type == moeCastNone) return 0;
+  const std::int64_t rowBytes = std::int64_t{castScaleWords(cast.type, asked.args.hidden)} * 4;
+  return cast.scaleLayout == moeScales128x4 ? grid.blockedBytes(rowBytes) : grid.rows() * rowBytes;
 }
 
 }  // namespace moe

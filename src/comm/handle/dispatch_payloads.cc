@@ -8,6 +8,8 @@
 
 #include "comm/handle/call_checks.h"
 #include "device/rows/cast_type.h"
+#include "device/rows/row_math.h"
+#include "device/view/terms.h"
 
 namespace moe {
 namespace {
@@ -49,47 +51,31 @@ void checkPointers(int i, const moePayload_t& payload, int tokens, const moeDisp
     refuse(fmt::format("{} is {}, but args.outRows is NULL", out, payload.out));
   requireAligned(payload.in, in, kWordBytes);
   requireAligned(payload.out, out, kWordBytes);
-}
-
-void checkSize(int i, const moePayload_t& payload) {
-  if (payload.size != sizeof(moePayload_t)) {
-    refuse(fmt::format("{} is {}, must be {} (MOE_PAYLOAD_INITIALIZER)", nameOf(i, "size"), payload.size,
-                       sizeof(moePayload_t)));
-  }
   if (payload.bytes < 4 || payload.bytes % 4 != 0) {
     refuse(fmt::format("{} is {}, must be a multiple of 4, at least 4", nameOf(i, "bytes"), payload.bytes));
   }
 }
 
-void checkPayloads(const moeDispatchArgs_t& args, int tokens, int sideBytesMax) {
-  requireRange("args.payloadCount", args.payloadCount, 0, kPayloadsMax);
-  if (args.payloadCount == 0) return;
-  requirePointer(args.payloads, "args.payloads", "with args.payloadCount set");
-  if (args.sideBytes != 0) {
-    refuse(fmt::format("args.sideBytes is {}, but args.payloadCount {}: side payload is one or the other",
-                       args.sideBytes, args.payloadCount));
-  }
-  std::int64_t bytes = 0;
-  for (int i = 0; i < args.payloadCount; ++i) {
-    checkSize(i, args.payloads[i]);
-    bytes += args.payloads[i].bytes;
-    checkPointers(i, args.payloads[i], tokens, args);
-  }
-  const std::int64_t most = std::min(sideBytesMax, kPayloadBytesMax);
-  if (roundUp(bytes, sizeof(Quad)) > most) {
-    refuse(
-        fmt::format("args.payloads have {} bytes for a row, padded to a multiple of 16; they must be at most {} "
-                    "(config.sideBytesMax, and {})",
-                    bytes, most, kPayloadBytesMax));
-  }
+void checkArray(int i, const moePayload_t& payload, int count) {
+  if (payload.outLayout != moePayloadArray) return;
+  const std::string name = fmt::format("{} is {} (moePayloadArray), but ", nameOf(i, "outLayout"), payload.outLayout);
+  if (count != 1) refuse(fmt::format("{}args.payloadCount is {}: an array is alone", name, count));
+  if ((payload.inRowStride | payload.inWordStride | payload.outRowStride | payload.outWordStride) != 0)
+    refuse(name + "it has strides");
+  if (payload.bytes % kRowAlignment != 0)
+    refuse(fmt::format("{}its rows have {} bytes, must be a multiple of {}", name, payload.bytes, kRowAlignment));
+  requireAligned(payload.in, kPayloadInputs[i], kRowAlignment);
+  requireAligned(payload.out, kPayloadOutputs[i], kRowAlignment);
 }
 
 // Where the words of payload `i` are in the output.
 ScaleGrid outputGrid(int i, const moePayload_t& payload, const OutputGrid& output) {
   const int words = payload.bytes / static_cast<int>(kWordBytes);
-  if (payload.outLayout < moeScalesRowMajor || payload.outLayout > moeScales128x4) {
-    refuse(fmt::format("{} is {}, must be a moeScales value", nameOf(i, "outLayout"), payload.outLayout));
+  if (payload.outLayout < moeScalesRowMajor || payload.outLayout > moePayloadArray) {
+    refuse(fmt::format("{} is {}, must be a moeScales value or moePayloadArray", nameOf(i, "outLayout"),
+                       payload.outLayout));
   }
+  if (payload.outLayout == moePayloadArray) return output.ofWords(moeScalesRowMajor, words);
   if (payload.outLayout == moeScales128x4) {
     if (payload.outRowStride != 0 || payload.outWordStride != 0) {
       refuse(fmt::format("{} is {} and outWordStride {}, but outLayout is moeScales128x4, which has its own",
@@ -123,14 +109,53 @@ std::int64_t outputBytes(const ScaleGrid& grid, std::int64_t words, const Output
 
 }  // namespace
 
-DispatchPayloads::DispatchPayloads(const moeDispatchArgs_t& args, const OutputGrid& grid, int tokens,
-                                   int sideBytesMax) {
-  checkPayloads(args, tokens, sideBytesMax);
+bool DispatchPayloads::areWords(const DispatchRequest& asked) {
+  return asked.args.payloadCount != 0 && asked.payloads[0].outLayout != moePayloadArray;
+}
+
+DispatchPayloads::DispatchPayloads(const Handle& handle, const DispatchRequest& asked, const OutputGrid& grid,
+                                   int tokens)
+    : words_(areWords(asked)), array_(!words_) {
   for (PayloadWords& payload : args_.payload) payload.first = payload.end = INT_MAX;
-  args_.count = args.payloadCount;
+  args_.count = asked.args.payloadCount;
   if (args_.count == 0) return;
-  for (int i = 0; i < args_.count; ++i) take(i, args.payloads[i], grid, tokens);
+  for (int i = 0; i < args_.count; ++i) {
+    const moePayload_t& given = asked.payloads[static_cast<std::size_t>(i)];
+    checkPointers(i, given, tokens, asked.args);
+    checkArray(i, given, args_.count);
+    take(i, given, grid, tokens);
+  }
   args_.byRows = 2 * byRows_ > args_.words() ? 1 : 0;
+  if (words_) array_ = handle.lowLatency() && isArrayInSlots();
+  checkBytes(handle);
+}
+
+// Whether a payload is alone, and its rows are one piece on both sides. An array goes faster.
+bool DispatchPayloads::isArrayInSlots() const {
+  const PayloadWords& only = args_.payload[0];
+  const int words = args_.words();
+  const bool inPieces = only.inRowStride == words && only.inWordStride == 1;
+  const bool outPieces =
+      only.grid.blocked == 0 && only.grid.groupStride == 0 && only.grid.rowStride == words && only.grid.wordStride == 1;
+  const auto places = reinterpret_cast<std::uintptr_t>(only.in) | reinterpret_cast<std::uintptr_t>(only.out);
+  return args_.count == 1 && inPieces && outPieces && words % kQuadWords == 0 && places % kRowAlignment == 0;
+}
+
+void DispatchPayloads::checkBytes(const Handle& handle) const {
+  std::int64_t bytes = 0;
+  for (int i = 0; i < args_.count; ++i)
+    bytes += std::int64_t{args_.payload[i].end - args_.payload[i].first} * kWordBytes;
+  const int allowed = handle.room().shape.sideBytesMax;
+  const std::int64_t most = array_ ? allowed : std::min(allowed, kPayloadBytesMax);
+  if (roundUp(bytes, sizeof(Quad)) <= most) return;
+  refuse(
+      fmt::format("args.payloads have {} bytes for a row, padded to a multiple of 16; they must be at most {} "
+                  "(config.sideBytesMax{})",
+                  bytes, most, array_ ? "" : fmt::format(", and {}", kPayloadBytesMax)));
+}
+
+int DispatchPayloads::fingerprint() const {
+  return words_ ? payloadFingerprint(args_) : 0;
 }
 
 void DispatchPayloads::take(int i, const moePayload_t& given, const OutputGrid& grid, int tokens) {
@@ -151,28 +176,21 @@ void DispatchPayloads::take(int i, const moePayload_t& given, const OutputGrid& 
 }
 
 // Without a cast, a row's codes are the row.
-void placePayloads(const moeDispatchArgs_t& args, DispatchArgs* out) {
-  out->sideBytes = static_cast<std::uint32_t>(roundUp(out->payloads.words() * kWordBytes, sizeof(Quad)));
-  for (int i = 0; i < out->payloads.count; ++i) {
-    const PayloadWords& payload = out->payloads.payload[i];
+void DispatchPayloads::place(std::int32_t* blockOffsets, DispatchArgs* out) const {
+  if (args_.count == 0) return;
+  out->sideBytes = static_cast<std::uint32_t>(roundUp(args_.words() * kWordBytes, sizeof(Quad)));
+  if (array_) {
+    out->side = reinterpret_cast<const std::uint8_t*>(args_.payload[0].in);
+    out->outSide = reinterpret_cast<std::uint8_t*>(args_.payload[0].out);
+    return;
+  }
+  out->payloads = args_;
+  for (int i = 0; i < args_.count; ++i) {
+    const PayloadWords& payload = args_.payload[i];
     if (payload.grid.blocked != 0 && payload.out != nullptr) out->padding |= kPadScales;
   }
   if (out->cast.type == kNoCast) out->cast.codeBytes = out->rowBytes;
-  out->cast.outScaleBlockOffsets = args.outScaleBlockOffsets;
-}
-
-void takePayloadAsArray(DispatchArgs* out) {
-  if (out->payloads.count != 1) return;
-  const PayloadWords& payload = out->payloads.payload[0];
-  const ScaleGrid& grid = payload.grid;
-  const int words = payload.end;
-  const bool inPieces = payload.inRowStride == words && payload.inWordStride == 1;
-  const bool outPieces = grid.blocked == 0 && grid.groupStride == 0 && grid.rowStride == words && grid.wordStride == 1;
-  const auto places = reinterpret_cast<std::uintptr_t>(payload.in) | reinterpret_cast<std::uintptr_t>(payload.out);
-  if (!inPieces || !outPieces || words % kQuadWords != 0 || places % kRowAlignment != 0) return;
-  out->side = reinterpret_cast<const std::uint8_t*>(payload.in);
-  out->outSide = reinterpret_cast<std::uint8_t*>(payload.out);
-  out->payloads = {};
+  out->cast.outBlockOffsets = blockOffsets;
 }
 
 }  // namespace moe

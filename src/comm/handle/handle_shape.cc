@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "comm/config/limits.h"
-#include "comm/handle/argument_checks.h"
+#include "comm/handle/call_checks.h"
 #include "comm/handle/handle_config.h"
 #include "comm/handle/mode_choice.h"
 
@@ -70,9 +70,8 @@ HandleShape handleShape(const moeHandleConfig_t& config, const Comm& comm, const
   HandleShape shape;
   shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost, comm.peers());
   if (shape.lowLatency ? !c.ll : !c.ht) {
-    throw Error(moeInvalidArgument,
-                fmt::format("config.mode is {}, but the communicator was built with config.modes {}",
-                            shape.lowLatency ? "LL" : "HT", c.ll ? "LL" : "HT"));
+    refuse(fmt::format("config.mode is {}, but the communicator was built with config.modes {}",
+                       shape.lowLatency ? "LL" : "HT", c.ll ? "LL" : "HT"));
   }
   const int limit = shape.lowLatency ? c.llTokensMax : c.tokensMax;
   requireRange("config.tokensMax", config.tokensMax, 0, limit);
@@ -95,8 +94,7 @@ HandleShape handleShape(const moeHandleConfig_t& config, const Comm& comm, const
   shape.rowsBudget = config.rowsBudget;
   const bool expertRows = shape.layout == Layout::expertMajor || shape.layout == Layout::expertMajorPadded;
   if (config.arrivals != 0 && !expertRows) {
-    throw Error(moeInvalidArgument,
-                "config.arrivals is 1, which needs an EXPERT_MAJOR layout: others have no rows of one expert");
+    refuse("config.arrivals is 1, which needs an EXPERT_MAJOR layout: others have no rows of one expert");
   }
   shape.arrivals = config.arrivals != 0;
   shape.combineWeights = config.combineWeights != 0;

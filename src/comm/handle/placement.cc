@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "comm/handle/argument_checks.h"
+#include "comm/handle/call_checks.h"
 #include "comm/handle/handle_config.h"
 
 namespace moe {
@@ -13,7 +13,7 @@ std::size_t at(std::int64_t index) {
 
 void requireElement(const char* array, int index, std::int32_t value, int end) {
   if (value >= 0 && value < end) return;
-  throw Error(moeInvalidArgument, fmt::format("placement.{}[{}] is {}, must be 0..{}", array, index, value, end - 1));
+  refuse(fmt::format("placement.{}[{}] is {}, must be 0..{}", array, index, value, end - 1));
 }
 
 // Where physical expert `i` of the caller's list is, among the handle's.
@@ -22,8 +22,8 @@ int physicalAt(const moePlacement_t& p, const ExpertMap& map, int i) {
   requireElement("ranks", i, p.ranks[i], map.nranks);
   const std::int32_t rank = p.ranks[i], local = p.localExperts[i];
   if (local < 0 || local >= map.count(rank)) {
-    throw Error(moeInvalidArgument, fmt::format("placement.localExperts[{}] is {}, but rank {} has {} local experts", i,
-                                                local, rank, map.count(rank)));
+    refuse(fmt::format("placement.localExperts[{}] is {}, but rank {} has {} local experts", i, local, rank,
+                       map.count(rank)));
   }
   return map.first(rank) + local;
 }
@@ -33,15 +33,14 @@ void checkSizes(const moePlacement_t& p, const ExpertMap& map) {
   requireRange("placement.logicalExperts", p.logicalExperts, 1, p.physicalExperts);
   requirePointer(p.logical, "placement.logical", "with placement.physicalExperts above 0");
   if ((p.ranks == nullptr) != (p.localExperts == nullptr)) {
-    throw Error(moeInvalidArgument,
-                fmt::format("placement.ranks is {}, but placement.localExperts {}: one is not enough",
-                            static_cast<const void*>(p.ranks), static_cast<const void*>(p.localExperts)));
+    refuse(fmt::format("placement.ranks is {}, but placement.localExperts {}: one is not enough",
+                       static_cast<const void*>(p.ranks), static_cast<const void*>(p.localExperts)));
   }
   if (p.ranks == nullptr && p.physicalExperts != map.experts) {
-    throw Error(moeInvalidArgument,
-                fmt::format("placement.physicalExperts is {}, but the handle has {} experts: without "
-                            "placement.ranks it has to name all of them",
-                            p.physicalExperts, map.experts));
+    refuse(
+        fmt::format("placement.physicalExperts is {}, but the handle has {} experts: without "
+                    "placement.ranks it has to name all of them",
+                    p.physicalExperts, map.experts));
   }
 }
 
@@ -55,17 +54,15 @@ std::vector<std::int32_t> logicalExpertsOf(const moePlacement_t& p, const Expert
     requireElement("logical", i, p.logical[i], p.logicalExperts);
     std::int32_t& logical = logicalOf[at(physicalAt(p, map, i))];
     if (logical >= 0) {
-      throw Error(moeInvalidArgument,
-                  fmt::format("placement: local expert {} of rank {} is named twice, at last by physical expert {}",
-                              p.localExperts[i], p.ranks[i], i));
+      refuse(fmt::format("placement: local expert {} of rank {} is named twice, at last by physical expert {}",
+                         p.localExperts[i], p.ranks[i], i));
     }
     logical = p.logical[i];
     has[at(logical)] = true;
   }
   for (int e = 0; e < p.logicalExperts; ++e) {
     if (has[at(e)]) continue;
-    throw Error(moeInvalidArgument,
-                fmt::format("placement.logical does not name expert {} of 0..{}", e, p.logicalExperts - 1));
+    refuse(fmt::format("placement.logical does not name expert {} of 0..{}", e, p.logicalExperts - 1));
   }
   return logicalOf;
 }

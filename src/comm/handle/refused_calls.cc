@@ -60,13 +60,12 @@ std::uint8_t* refusedSums(Handle& handle, std::size_t bytes) {
 // Of LL, rows come for this rank's tokens as for those of others, and must be taken.
 CombineArgs refusedLlCombine(Handle& handle, const moeCombineArgs_t& args) {
   checkRow(handle.room(), args.rowType, args.hidden, "moeCombine");
-  if (args.rowType == moeRowBytes)
-    throw Error(moeInvalidArgument, "args.rowType is opaque bytes, which cannot be summed");
+  if (args.rowType == moeRowBytes) refuse("args.rowType is opaque bytes, which cannot be summed");
   moeCombineArgs_t sizes = args;
   sizes.rows = nullptr;
   checkWire(handle, sizes);
   CombineArgs out{};
-  describeRows(args, (args.flags & moeCombineGrads) != 0, &out);
+  describeRows(args, args.grads != nullptr, &out);
   out.held = kRefusedRows;
   out.tokens = handle.tokens();
   out.out = refusedSums(handle, static_cast<std::size_t>(out.tokens) * out.rowBytes);

@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
-#include "comm/handle/argument_checks.h"
+#include "comm/handle/call_checks.h"
 
 namespace moe {
 
 RouteCall::RouteCall(Handle& handle, const RouteArgs& args, const char* name)
     : handle_(handle), args_(args), name_(name), bound_(handle.tokensBound()) {
   checkTokens();
-  if (args.topkIdx == nullptr && args.tokens > 0)
-    throw Error(moeInvalidArgument, fmt::format("topkIdx is NULL with {} tokens", args.tokens));
+  if (args.topkIdx == nullptr && args.tokens > 0) refuse(fmt::format("topkIdx is NULL with {} tokens", args.tokens));
   requireAligned(args.topkIdx, "topkIdx", handle.indexBytes());
   requireAligned(args.topkWeights, "topkWeights", alignof(float));
   handle.checkNotPending(name);
@@ -27,7 +26,7 @@ void RouteCall::checkTokens() const {
                       : handle_.lowLatency()
                           ? "config.llTokensMax of the communicator, or MOECOMM_LL_TOKENS_MAX, bounds it"
                           : "config.tokensMax of the communicator, or MOECOMM_TOKENS_MAX, bounds it";
-  throw Error(moeInvalidArgument, fmt::format("tokens is {}, must be 0..{} ({})", tokens, bound_, bound));
+  refuse(fmt::format("tokens is {}, must be 0..{} ({})", tokens, bound_, bound));
 }
 
 void RouteCall::describe(StepParams* params) const {

@@ -33,9 +33,10 @@ moeStatistics_t Statistics::all() const {
 }
 
 void Statistics::count(OperationKind kind, const CallCounters& call, StepParams* params) const {
-  requireAligned(call.rows, "args.cumulativeRows", alignof(std::int32_t));
-  requireAligned(call.waitNs, "args.cumulativeWaitNs", alignof(std::int64_t));
   const bool dispatch = kind == OperationKind::dispatch;
+  requireAligned(call.rows, "args.describe.cumulativeRows", alignof(std::int32_t));
+  requireAligned(call.waitNs, dispatch ? "args.describe.cumulativeWaitNs" : "args.cumulativeWaitNs",
+                 alignof(std::int64_t));
   TallyArgs& tally = params->tally;
   tally.callRows = call.rows;
   tally.callWaitNs = call.waitNs;

@@ -122,9 +122,10 @@ FailureText describeOther(const Failure& f, int rank, std::int64_t timeoutMs) {
       if (f.phase == Phase::expertRows) {
         return {
             moeTimeout,
-            fmt::format("rank {}: moeCombine: rows of its local expert {} were not ready within {} ms (args.ready[{}] "
-                        "is {}, which has not reached {})",
-                        rank, f.index >> 32, timeoutMs, f.index & 0xffffffff, f.actual, f.expected),
+            fmt::format(
+                "rank {}: moeCombine: rows of its local expert {} were not ready within {} ms (args.ready.words[{}] "
+                "is {}, which has not reached {})",
+                rank, f.index >> 32, timeoutMs, f.index & 0xffffffff, f.actual, f.expected),
             rank};
       }
       return {moeTimeout,
@@ -162,9 +163,10 @@ FailureText describeOther(const Failure& f, int rank, std::int64_t timeoutMs) {
                   f.phase == Phase::combineRows ? "had arrived there" : "arrive for its output outside the window")};
     case Fault::noGrads:
       return {moeInvalidArgument,
-              fmt::format("rank {}: moeCombine: args.weightGrads of rank {} is NULL, but {} rows had arrived there and "
-                          "the combine carries gradients (args.outWeightGrads or moeCombineGrads)",
-                          rank, f.peer, f.actual)};
+              fmt::format(
+                  "rank {}: moeCombine: args.grads.weightGrads of rank {} is NULL, but {} rows had arrived there and "
+                  "the combine carries gradients",
+                  rank, f.peer, f.actual)};
     case Fault::disagreement:
       return {moeInvalidUsage, describeDisagreement(f, rank)};
     case Fault::elsewhere:

@@ -42,18 +42,19 @@ inline constexpr std::uint32_t kRouteRefused = 1u << 31;
 // Of a dispatch. Sizes come last, so that what explains a difference of theirs is named first.
 namespace dispatch_terms {
 inline constexpr TermField kRowType{"args.rowType", 3, 2, kRowTypeNames},
-    kCast{"args.cast",
+    kCast{"args.cast.type",
           0,
           3,
           {"none", "fp8", "fp8 with UE8M0 scales", "fp8 with powers of two", "MXFP8", "MXFP4", "NVFP4"}},
-    kExact{"moeCastExact", 5, 1, {"not set", "set"}}, kSideBytes{"args.sideBytes", 6, 19},
-    kHidden{"args.hidden", 25, 31}, kPayloads{"the fingerprint of the sizes in args.payloads", 56, 7, {"none"}},
+    kExact{"moeCastExact", 5, 1, {"not set", "set"}}, kSideBytes{"the bytes of args.payloads", 6, 19},
+    kHidden{"args.hidden", 25, 31},
+    kPayloads{"the fingerprint of the sizes in args.payloads", 56, 7, {"none (of an array of rows)"}},
     kWeightsOnInput{"moeWeightsOnInput", 63, 1, {"not set", "set"}};
 }  // namespace dispatch_terms
 
 // Of a combine, in the 24 bits that a flag has for a value. Row sizes are counted in pieces of 16 bytes.
 namespace combine_terms {
-inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 0, 1, {"without", "with"}},
+inline constexpr TermField kGrads{"gradients of the weights (args.grads)", 0, 1, {"without", "with"}},
     kRowType{"args.rowType", 1, 2, kRowTypeNames},
     kWire{"args.wire", 3, 3, {"the row type", "fp8", "fp8 with a scale per 128 elements", "NVFP4", "LogFMT-10"}},
     kPieces{"row size in units of 16 bytes", 6, 18};

@@ -282,10 +282,10 @@ struct CastArgs {
   std::uint32_t codeBytes;                             // of a row's codes; without a cast, of a row with payloads
   const float *inputScale, *globalScale, *rowWeights;  // as in CastRule
   std::uint32_t* outScales;
-  std::int32_t* outScaleBlockOffsets;  // [localExperts + 1], if anything lies in blocks of experts; or NULL
-  std::uint64_t outScalesOffset;       // window offset, HT and not staged
-  int words;                           // of a row's scales
-  ScaleGrid grid;                      // where they are in outScales
+  std::int32_t* outBlockOffsets;  // [localExperts + 1], if anything lies in blocks of experts; or NULL
+  std::uint64_t outScalesOffset;  // window offset, HT and not staged
+  int words;                      // of a row's scales
+  ScaleGrid grid;                 // where they are in outScales
 };
 
 // What is stored to rows of the output that no row arrives for. kPadScales: to the scales of those that share a block
@@ -352,7 +352,6 @@ struct DescribeArgs {
   std::uint8_t* tokenToRank;  // [tokens][nranks]
   // Of the rows that `dispatch` has brought.
   std::int64_t* layoutRange;  // [localExperts][nranks]
-  std::int32_t* sourceInfo;   // [rows][3]
   std::int32_t* rowExperts;   // [rows]
 };
 

@@ -25,15 +25,45 @@ float offsetOf(int expert) {
 
 }  // namespace
 
+// What a case says of itself: its shape, and all that it has other than a plain one.
 std::string StepCase::name() const {
-  return fmt::format(
-      "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
-      "wide {} bounded {} budget {} placed {} own of {} from {} "
-      "weighted {} late {} biases {} grads {} cast {} scales {} input {} global {} weighs {} arrivals {} wire {} seed "
-      "{}",
-      mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, bounded, rowsBudget, placed, allExperts, firstOwn, weighted, lateWeights, biases, weightGrads, cast,
-      scales, scalesInput, scalesAll, weighsInput, arrivals, wire, seed);
+  static constexpr std::pair<int StepCase::*, const char*> kNumbers[] = {
+      {&StepCase::rowType, "row type"},        {&StepCase::hidden, "hidden"},
+      {&StepCase::experts, "experts"},         {&StepCase::topk, "topk"},
+      {&StepCase::groups, "groups"},           {&StepCase::groupsPerToken, "groups per token"},
+      {&StepCase::tokensMax, "tokens"},        {&StepCase::rowsBudget, "rows budget"},
+      {&StepCase::allExperts, "all experts"},  {&StepCase::firstOwn, "own experts from"},
+      {&StepCase::alignment, "alignment"},     {&StepCase::sideBytes, "bytes in an array of rows"},
+      {&StepCase::biases, "biases"},           {&StepCase::cast, "cast"},
+      {&StepCase::scales, "layout of scales"}, {&StepCase::wire, "wire"},
+      {&StepCase::padding, "padding"},         {&StepCase::idKind, "kind of ids"},
+      {&StepCase::invalidId, "invalid id"}};
+  static constexpr std::pair<bool StepCase::*, const char*> kFeatures[] = {
+      {&StepCase::bounded, "bounds"},
+      {&StepCase::expertCounts, "counts of all experts"},
+      {&StepCase::placed, "placements"},
+      {&StepCase::window, "window"},
+      {&StepCase::wideIndex, "64-bit ids"},
+      {&StepCase::weighted, "weights applied"},
+      {&StepCase::lateWeights, "weights at combine"},
+      {&StepCase::weightGrads, "gradients of weights"},
+      {&StepCase::exact, "exact cast"},
+      {&StepCase::scalesInput, "input scale"},
+      {&StepCase::scalesAll, "global scale"},
+      {&StepCase::weighsInput, "weights on input"},
+      {&StepCase::arrivals, "arrival words"},
+      {&StepCase::describes, "described rows"}};
+  static constexpr const char* kLayouts[] = {"FLAT", "EXPERT_MAJOR", "EXPERT_MAJOR_PADDED", "RANK_MAJOR"};
+  const StepCase plain;
+  std::string text = fmt::format("{} {}", mode == moeModeLl ? "LL" : "HT", kLayouts[layout]);
+  for (const auto& [field, what] : kNumbers) {
+    if (this->*field != plain.*field) text += fmt::format(", {} {}", what, this->*field);
+  }
+  for (const auto& [field, what] : kFeatures) {
+    if (this->*field != plain.*field) text += fmt::format(", {}{}", this->*field ? "" : "no ", what);
+  }
+  if (!payloads.forms.empty()) text += fmt::format(", {} payloads", payloads.forms.size());
+  return text + fmt::format(", seed {}", seed);
 }
 
 int MoeStep::rowBytes() const {
@@ -176,41 +206,34 @@ void MoeStep::route() {
       context_);
 }
 
+void MoeStep::askToCast(moeCast_t& cast) const {
+  cast.type = case_.cast;
+  cast.flags = (case_.exact ? moeCastExact : 0) | (case_.weighsInput ? moeWeightsOnInput : 0);
+  cast.outScales = case_.cast != moeCastNone ? outScales_ : nullptr;
+  cast.scaleLayout = case_.scales;
+  cast.inputScale = case_.scalesInput ? factors_ : nullptr;
+  cast.globalScale = case_.scalesAll ? factors_ + 1 : nullptr;
+}
+
 // Fills the arguments of a dispatch for `call`.
 template <class Call>
 void MoeStep::callDispatch(int flags, Call call) {
-  moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
-  const bool any = input().tokens > 0;
-  args.rows = any ? rows_ : nullptr;
+  DispatchFields args;
+  args.rows = input().tokens > 0 ? rows_ : nullptr;
   args.rowType = case_.rowType;
   args.hidden = case_.hidden;
-  args.side = any && case_.sideBytes > 0 ? side_ : nullptr;
-  args.sideBytes = case_.sideBytes;
   args.flags = flags;
   args.outRows = out_;
-  args.outSide = case_.sideBytes > 0 ? outSide_ : nullptr;
   args.outRowsMax = rowsMax_;
-  args.outTopkIdx = hasRowPerExpert(static_cast<Layout>(case_.layout)) ? nullptr : outIds_;
-  args.outTopkWeights = outWeights_;
-  args.outSourceIndex = outSource_;
-  args.outExpertOffsets = case_.layout == moeLayoutExpertMajor ? outOffsets_ : nullptr;
-  args.cast = case_.cast;
-  args.flags |= (case_.exact ? moeCastExact : 0) | (case_.weighsInput ? moeWeightsOnInput : 0);
-  args.outScales = case_.cast != moeCastNone ? outScales_ : nullptr;
-  args.inputScale = case_.scalesInput ? factors_ : nullptr;
-  args.globalScale = case_.scalesAll ? factors_ + 1 : nullptr;
   args.padding = case_.padding;
-  args.idKind = case_.idKind;
-  args.invalidId = case_.invalidId;
-  args.scaleLayout = case_.scales;
-  args.outScaleBlockOffsets = asksForBlocks() ? outBlocks_ : nullptr;
   const std::vector<moePayload_t> payloads = payloadArgs();
   args.payloads = payloads.empty() ? nullptr : payloads.data();
   args.payloadCount = static_cast<std::int32_t>(payloads.size());
-  if (case_.describes) askFor(args);
+  askToCast(args.cast);
+  askToDescribe(args.describe);
   ++dispatches_;
   const Watcher watcher((flags & moeSendOnly) != 0 ? Watch{} : watchArrivals());
-  MOE_EXPECT_OK(call(&args), context_);
+  MOE_EXPECT_OK(call(args.linked()), context_);
 }
 
 void MoeStep::dispatch(int flags) {
@@ -286,21 +309,20 @@ void MoeStep::runExperts() {
 }
 
 void MoeStep::combine(int flags) {
-  moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+  CombineFields args;
   args.rows = out_;
   args.rowType = case_.rowType;
   args.hidden = case_.hidden;
   args.weights = case_.weighted ? moeWeightsApply : moeWeightsApplied;
   args.topkWeights = case_.lateWeights && input().tokens > 0 ? lateWeights_ : nullptr;
   args.flags = flags;
-  args.completeSms = (flags & moeSendOnly) != 0 ? iteration_ % 3 * 5 : 0;
+  args.ready.completeSms = (flags & moeSendOnly) != 0 ? iteration_ % 3 * 5 : 0;
   args.wire = case_.wire;
   args.out = combined_;
   args.bias0 = case_.biases > 0 ? bias0_ : nullptr;
   args.bias1 = case_.biases > 1 ? bias1_ : nullptr;
-  args.weightGrads = case_.weightGrads ? grads_ : nullptr;
-  args.outWeightGrads = case_.weightGrads ? outGrads_ : nullptr;
-  MOE_EXPECT_OK(moeCombine(handle_, &args, context_.stream()), context_);
+  if (case_.weightGrads) args.carry(grads_, outGrads_);
+  MOE_EXPECT_OK(moeCombine(handle_, args.linked(), context_.stream()), context_);
 }
 
 void MoeStep::checkCombine() {

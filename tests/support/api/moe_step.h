@@ -4,6 +4,7 @@
 #pragma once
 
 #include "support/api/api_world.h"
+#include "support/api/fields.h"
 #include "support/base/rng.h"
 #include "support/base/watch.h"
 #include "support/cases/cast_case.h"
@@ -32,7 +33,7 @@ struct StepCase {
   int allExperts = 0;
   int firstOwn = 0;
   int alignment = 1;
-  int sideBytes = 0;
+  int sideBytes = 0;     // of a payload that is one array of rows
   PayloadCase payloads;  // instead of it
   bool window = true;    // outputs are in window memory
   bool wideIndex = false;
@@ -129,7 +130,8 @@ class MoeStep {
   void checkPayloads();
   void checkArrays();
   void takeDescribed();
-  void askFor(moeDispatchArgs_t& args) const;
+  void askToCast(moeCast_t& cast) const;
+  void askToDescribe(moeDescribe_t& describe) const;
   void checkDescribed();
   void checkSent();
   void checkPadding();
@@ -155,7 +157,7 @@ class MoeStep {
   float *weights_, *lateWeights_, *outWeights_, *grads_, *outGrads_, *factors_;
   std::int32_t *outSource_, *outOffsets_, *outBlocks_;
   std::int64_t* outRange_ = nullptr;
-  std::int32_t *outInfo_ = nullptr, *outExperts_ = nullptr;
+  std::int32_t* outExperts_ = nullptr;
   std::uint8_t* sent_ = nullptr;
 };
 

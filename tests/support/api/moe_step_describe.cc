@@ -7,38 +7,37 @@ namespace moe::test {
 
 void MoeStep::takeDescribed() {
   const auto take = [&](std::int64_t bytes) { return context_.arena.take(at(bytes)); };
-  outInfo_ = static_cast<std::int32_t*>(take(rowsMax_ * 12));
   outExperts_ = static_cast<std::int32_t*>(take(rowsMax_ * 4));
   outRange_ = static_cast<std::int64_t*>(take(std::int64_t{case_.experts} * context_.nranks * 8));
   sent_ = static_cast<std::uint8_t*>(take(std::int64_t{case_.tokensMax} * context_.nranks));
 }
 
-void MoeStep::askFor(moeDispatchArgs_t& args) const {
-  args.outSourceInfo = outInfo_;
-  if (!hasRowPerExpert(static_cast<Layout>(case_.layout))) return;
-  args.outLayoutRange = outRange_;
-  args.outRowExperts = outExperts_;
+void MoeStep::askToDescribe(moeDescribe_t& describe) const {
+  const bool perExpert = hasRowPerExpert(static_cast<Layout>(case_.layout));
+  describe.idKind = case_.idKind;
+  describe.invalidId = case_.invalidId;
+  describe.outTopkIdx = perExpert ? nullptr : outIds_;
+  describe.outTopkWeights = outWeights_;
+  describe.outSourceIndex = outSource_;
+  describe.outExpertOffsets = case_.layout == moeLayoutExpertMajor ? outOffsets_ : nullptr;
+  describe.outBlockOffsets = asksForBlocks() ? outBlocks_ : nullptr;
+  if (!case_.describes || !perExpert) return;
+  describe.outLayoutRange = outRange_;
+  describe.outRowExperts = outExperts_;
 }
 
 void MoeStep::checkDescribed() {
+  if (!hasRowPerExpert(static_cast<Layout>(case_.layout))) return;
   const int rank = context_.rank;
-  const bool perExpert = hasRowPerExpert(static_cast<Layout>(case_.layout));
-  const auto infos = context_.arena.get(outInfo_, at(rowsMax_ * 3));
   const auto experts = context_.arena.get(outExperts_, at(rowsMax_));
   const int base = case_.idKind == moeIdsGlobal ? firstGlobal() : 0;
-  const auto infoOf = [&](std::int64_t row) {
-    return std::vector<std::int32_t>(infos.begin() + 3 * row, infos.begin() + 3 * row + 3);
-  };
   for (const DescribedRow& row : describedRows(*reference_, rank)) {
-    EXPECT_EQ(infoOf(row.row), (std::vector<std::int32_t>{row.source, row.token, row.k})) << case_.name();
-    EXPECT_EQ(perExpert ? experts[at(row.row)] : base - 1, base + row.localExpert) << case_.name();
+    EXPECT_EQ(experts[at(row.row)], base + row.localExpert) << case_.name();
   }
   for (const std::int64_t row : emptyRows()) {
     if ((case_.padding & moePadIndices) == 0) break;
-    EXPECT_EQ(infoOf(row), std::vector<std::int32_t>(3, -1)) << case_.name();
-    EXPECT_EQ(perExpert ? experts[at(row)] : case_.invalidId, case_.invalidId) << case_.name();
+    EXPECT_EQ(experts[at(row)], case_.invalidId) << case_.name();
   }
-  if (!perExpert) return;
   const auto ranges = layoutRanges(*reference_, rank);
   EXPECT_EQ(context_.arena.get(outRange_, ranges.size()), ranges) << case_.name();
 }

@@ -77,6 +77,14 @@ void MoeStep::preparePayloads() {
 std::vector<moePayload_t> MoeStep::payloadArgs() const {
   std::vector<moePayload_t> made;
   const std::int64_t tokens = input().tokens;
+  if (case_.sideBytes > 0) {
+    moePayload_t payload = MOE_PAYLOAD_INITIALIZER;
+    payload.outLayout = moePayloadArray;
+    payload.bytes = case_.sideBytes;
+    payload.in = tokens > 0 ? side_ : nullptr;
+    payload.out = outSide_;
+    made.push_back(payload);
+  }
   const bool fixed = hasFixedRows(static_cast<Layout>(case_.layout));
   const std::int64_t rows = fixed ? std::int64_t{context_.nranks} * bound() : rowsMax_;
   for (std::size_t i = 0; i < payloads_.size(); ++i) {

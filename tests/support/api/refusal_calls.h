@@ -60,8 +60,8 @@ class Calls {
   moeResult_t route(int tokens = kTokens) {
     return moeRoute(handle_, tokens > 0 ? idsThere_ : nullptr, nullptr, tokens, context_.stream());
   }
-  moeDispatchArgs_t dispatchArgs() const {
-    moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+  DispatchFields dispatchArgs() const {
+    DispatchFields args;
     args.rows = rows_;
     args.rowType = moeRowFp32;
     args.hidden = kHidden;
@@ -69,8 +69,8 @@ class Calls {
     args.outRowsMax = kRowsMax;
     return args;
   }
-  moeCombineArgs_t combineArgs() const {
-    moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+  CombineFields combineArgs() const {
+    CombineFields args;
     args.rows = arrived_;
     args.rowType = moeRowFp32;
     args.hidden = kHidden;
@@ -82,11 +82,11 @@ class Calls {
     return moeRoute(handle_, context_.arena.put<std::int32_t>(ids), nullptr, kTokens, context_.stream());
   }
   const std::vector<std::int32_t>& ids() const { return ids_; }
-  moeResult_t routeDispatch(const moeDispatchArgs_t& args, int tokens = kTokens) {
-    return moeRouteDispatch(handle_, idsThere_, nullptr, tokens, &args, context_.stream());
+  moeResult_t routeDispatch(DispatchFields args, int tokens = kTokens) {
+    return moeRouteDispatch(handle_, idsThere_, nullptr, tokens, args.linked(), context_.stream());
   }
-  moeResult_t dispatch(const moeDispatchArgs_t& args) { return moeDispatch(handle_, &args, context_.stream()); }
-  moeResult_t combine(const moeCombineArgs_t& args) { return moeCombine(handle_, &args, context_.stream()); }
+  moeResult_t dispatch(DispatchFields args) { return moeDispatch(handle_, args.linked(), context_.stream()); }
+  moeResult_t combine(CombineFields args) { return moeCombine(handle_, args.linked(), context_.stream()); }
 
   // A correct route and dispatch on all ranks, so that the combine is next.
   void untilCombine() {

@@ -46,7 +46,6 @@ std::vector<GuardedBytes> DescribeOperation::arraysFor(int rank) const {
                                        std::int64_t{4} * config.experts,
                                        route_->inputs[at(rank)].tokens * n,
                                        8 * n * expertCount(config, rank),
-                                       12 * rows(rank),
                                        4 * rows(rank)};
   std::vector<GuardedBytes> arrays;
   for (const std::int64_t size : bytes) arrays.emplace_back(at(size));
@@ -69,7 +68,6 @@ StepParams DescribeOperation::params(int rank, int phases) {
   place(kPerExpert, p.describe.tokensPerExpert);
   place(kToRank, p.describe.tokenToRank);
   place(kRanges, p.describe.layoutRange);
-  place(kSources, p.describe.sourceInfo);
   place(kExperts, p.describe.rowExperts);
   p.dispatch.padding = config_.padding;
   p.dispatch.capacity = rows(rank);
@@ -80,7 +78,7 @@ StepParams DescribeOperation::params(int rank, int phases) {
 
 void DescribeOperation::finish(int rank, Report& report) {
   static constexpr const char* kNames[kArrays] = {
-      "tokens per rank", "tokens per domain", "tokens per expert", "tokens' ranks", "ranges", "sources", "experts"};
+      "tokens per rank", "tokens per domain", "tokens per expert", "tokens' ranks", "ranges", "experts"};
   const std::vector<GuardedBytes> expected = arraysFor(rank);
   const ReferenceSent sent = referenceSent(*route_, rank);
   putAll(expected[kPerRank], sent.perRank);
@@ -90,16 +88,10 @@ void DescribeOperation::finish(int rank, Report& report) {
   const bool nothing = fault_.at(rank);
   const std::vector<std::int64_t> ranges = layoutRanges(*route_, rank);
   putAll(expected[kRanges], nothing ? std::vector<std::int64_t>(ranges.size(), 0) : ranges);
-  const auto putSource = [&](std::int64_t row, int source, int token, int k) {
-    put(expected[kSources], 3 * row, source), put(expected[kSources], 3 * row + 1, token);
-    put(expected[kSources], 3 * row + 2, k);
-  };
   for (std::int64_t row = 0; (config_.padding & kPadIndices) != 0 && row < rows(rank); ++row) {
-    putSource(row, -1, -1, -1);
     put(expected[kExperts], row, config_.invalidId);
   }
   for (const DescribedRow& row : nothing ? std::vector<DescribedRow>{} : describedRows(*route_, rank)) {
-    putSource(row.row, row.source, row.token, row.k);
     put(expected[kExperts], row.row, idBase(rank) + row.localExpert);
   }
   for (int array = 0; array < kArrays; ++array) {

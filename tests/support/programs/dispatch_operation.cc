@@ -177,7 +177,7 @@ void DispatchOperation::placeScales(int rank) {
   if (config_.cast.weighsInput) d.cast.rowWeights = handle_.view(rank).sent.weights;
   if (d.cast.grid.blocked != 0 && own.scales.bytes() > 0) d.padding |= kPadScales;
   if (d.cast.grid.blocked != 0 && route_->config.layout == Layout::expertMajor && wants(config_.seed, rank, 7))
-    d.cast.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(own.outBlocks.data());
+    d.cast.outBlockOffsets = reinterpret_cast<std::int32_t*>(own.outBlocks.data());
   if (window) d.cast.outScalesOffset = areas_->offset(rank, config_.area) + static_cast<std::uint64_t>(before);
 }
 
@@ -201,7 +201,7 @@ void DispatchOperation::placePayloads(int rank) {
   if (!own.payloads.inBlocks() || config_.inSlots || own.payloads.bytes() == 0) return;
   d.padding |= kPadScales;
   if (route_->config.layout == Layout::expertMajor && wants(config_.seed, rank, 7))
-    d.cast.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(own.outBlocks.data());
+    d.cast.outBlockOffsets = reinterpret_cast<std::int32_t*>(own.outBlocks.data());
 }
 
 StepParams DispatchOperation::params(int rank, int phases) {
@@ -354,7 +354,7 @@ void DispatchOperation::checkEntries(int rank, const Arrivals& arrivals, Report&
   if (fault_.at(rank) || blocks.empty()) blocks = noBlocks;
   GuardedBytes blockOffsets(own.outBlocks.size());
   std::memcpy(blockOffsets.data(), blocks.data(), blockOffsets.size());
-  compare("block offsets", d.cast.outScaleBlockOffsets != nullptr, own.outBlocks, blockOffsets);
+  compare("block offsets", d.cast.outBlockOffsets != nullptr, own.outBlocks, blockOffsets);
 }
 
 void DispatchOperation::checkGuards(int rank, Report& report) {

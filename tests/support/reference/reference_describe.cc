@@ -33,11 +33,10 @@ std::vector<DescribedRow> describedRows(const ReferenceRoute& route, int rank) {
   std::vector<DescribedRow> rows;
   for (const ArrivedToken& token : route.arrivals[at(rank)].tokens) {
     if (!hasRowPerExpert(route.config.layout)) {
-      rows.push_back({token.row, token.source, token.token, -1, -1});
+      rows.push_back({token.row, token.source, -1});
       continue;
     }
-    for (const ArrivedEntry& entry : token.entries)
-      rows.push_back({entry.row, token.source, token.token, entry.topk, entry.localExpert});
+    for (const ArrivedEntry& entry : token.entries) rows.push_back({entry.row, token.source, entry.localExpert});
   }
   return rows;
 }

@@ -11,10 +11,10 @@ struct ReferenceSent {
 };
 ReferenceSent referenceSent(const ReferenceRoute& route, int rank);
 
-// A row of the layout that something has arrived for. Of a row per token, `k` and `localExpert` are -1.
+// A row of the layout that something has arrived for. Of a row per token, `localExpert` is -1.
 struct DescribedRow {
   std::int64_t row;
-  int source, token, k, localExpert;
+  int source, localExpert;
 };
 std::vector<DescribedRow> describedRows(const ReferenceRoute& route, int rank);
 

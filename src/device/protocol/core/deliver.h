@@ -156,7 +156,7 @@ MOE_LANES const ScaleGrid* gridOfExperts(const DispatchArgs& d) {
 // The caller's offsets of experts, and those of the blocks of their scales.
 MOE_LANES void copyExpertOffsets(const Moving auto& s, const std::int32_t* offsets) {
   std::int32_t* out = s.p.dispatch.outExpertOffsets;
-  std::int32_t* blocks = s.p.dispatch.cast.outScaleBlockOffsets;
+  std::int32_t* blocks = s.p.dispatch.cast.outBlockOffsets;
   if (out == nullptr && blocks == nullptr) return;
   const ScaleGrid* grid = gridOfExperts(s.p.dispatch);
   s.warp.forEach(s.handle.map.count(s.comm.rank) + 1, [&](int e) {
@@ -172,7 +172,7 @@ MOE_SELDOM void describeNothing(Warp warp, const StepParams& p, Filled filled, W
   if (team.index == 0) {
     warp.forEach(p.handle.map.count(p.comm.rank) + 1, [&](int e) {
       if (d.outExpertOffsets != nullptr) d.outExpertOffsets[e] = 0;
-      if (d.cast.outScaleBlockOffsets != nullptr) d.cast.outScaleBlockOffsets[e] = 0;
+      if (d.cast.outBlockOffsets != nullptr) d.cast.outBlockOffsets[e] = 0;
     });
   }
   if (d.padding == 0) return;

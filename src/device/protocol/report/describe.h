@@ -1,4 +1,4 @@
-// What few callers want to know of a route: what this rank sends, and of the rows that arrive which source's and which
+// What few callers want to know of a route: what this rank sends, and of the rows that arrive which
 // expert's they are. A step of its own, so that it costs nobody else anything. All of it follows from what the route
 // has left in the handle: no window is read, and nobody is waited for. See
 // docs/decisions/0068-arrays-by-a-step-of-their-own.md.
@@ -26,7 +26,6 @@ class Describe {
     if (a_.rowExperts != nullptr) {
       forMine(h_.map.count(c_.rank), [&](int expert) { nameExpert(expert); });
     }
-    if (a_.sourceInfo != nullptr) nameSources();
     if ((d_.padding & kPadIndices) != 0) padGaps();
   }
 
@@ -112,24 +111,6 @@ class Describe {
                  [&](int row) { a_.rowExperts[std::int64_t{first} + row] = d_.idBase + expert; });
   }
 
-  // A row per token stands for all entries that the token has here, and so for none of them.
-  MOE_LANES void nameSources() const {
-    const Slice slice = sliceOf(*h_.arriving.rows, w_);
-    warp.forEach(slice.count * h_.topk, [&](int i) {
-      const int row = slice.begin + i / h_.topk, n = i % h_.topk;
-      const Quad* header = keptHeader(h_, row);
-      const Quad head = header[0], entry = header[1 + n];
-      if (n >= headEntries(head) || (n > 0 && !expertRows(h_))) return;
-      storeSource(layoutRow(h_, row, n), headSource(head), headToken(head), expertRows(h_) ? entryTopk(entry) : -1);
-    });
-  }
-  MOE_LANES void storeSource(int row, int rank, int token, int k) const {
-    std::int32_t* info = a_.sourceInfo + std::int64_t{row} * 3;
-    info[0] = rank;
-    info[1] = token;
-    info[2] = k;
-  }
-
   MOE_LANES void padGaps() const {
     const Filled filled = filledRows(h_, c_.rank);
     const Gaps gaps{h_, c_.rank, filled, d_.capacity};
@@ -138,9 +119,7 @@ class Describe {
   }
   MOE_LANES void pad(Range rows) const {
     warp.forEach(rows.end - rows.begin, [&](int n) {
-      const int row = rows.begin + n;
-      if (a_.sourceInfo != nullptr) storeSource(row, -1, -1, -1);
-      if (a_.rowExperts != nullptr) a_.rowExperts[row] = d_.invalidId;
+      if (a_.rowExperts != nullptr) a_.rowExperts[rows.begin + n] = d_.invalidId;
     });
   }
 
