@@ -69,7 +69,8 @@ class Rank:
         self.buffer = deep_ep.Buffer(self.dist.group.WORLD, explicitly_destroy=True)
         one = torch.zeros(1, device=self.device)
         found = [paths.Path("add_", lambda: one.add_(1))]
-        found += paths.binding_paths(self.comm, shape, rows.new_empty, ids.to(torch.int32), rows)
+        self.queue = paths.Queue()
+        found += paths.binding_paths(self.comm, shape, rows.new_empty, ids.to(torch.int32), rows, self.queue)
         found += paths.deep_ep_paths(self.buffer, shape, ids, rows, weights)
         found += paths.dispatcher_paths(self.comm, shape, ids, rows, weights)
         return [path for path in found if options.only in path.name or path.name == "add_"]
@@ -98,6 +99,7 @@ class Rank:
     def capture(self, path):
         torch = self.torch
         stream = torch.cuda.Stream()
+        self.queue.stream = stream.cuda_stream
         with torch.cuda.stream(stream):
             path.step()
             path.step()
@@ -106,6 +108,7 @@ class Rank:
         with torch.cuda.graph(graph, stream=stream):
             for _ in range(self.options.chain):
                 path.step()
+        self.queue.stream = None
         return graph
 
     def replay(self, graph):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import pathlib
 import sys
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
@@ -45,30 +45,38 @@ def communicator(group_size: int, rank: int, identity: bytes, shape: Shape, **se
     )
 
 
-def binding_paths(comm: moecomm.Communicator, shape: Shape, make: Callable[..., Any], ids: Any, rows: Any) -> List[Path]:
+class Queue:
+    """Where steps are queued. A capture sets another stream."""
+
+    stream: Optional[int] = None
+
+
+def binding_paths(
+    comm: moecomm.Communicator, shape: Shape, make: Callable[..., Any], ids: Any, rows: Any, queue: Queue
+) -> List[Path]:
     """Without torch: `make(shape)` makes arrays like `rows` [tokens, hidden] on the device, ids are int32."""
-    out, stream = make((shape.tokens, shape.hidden)), None
+    out = make((shape.tokens, shape.hidden))
     view = comm.handle(shape.experts, shape.topk, layout="rank-major", mode="ll", tokens_max=shape.tokens)
     padded = comm.handle(shape.experts, shape.topk, layout="expert-major-padded", mode="ll", tokens_max=shape.tokens)
     arrived = make((padded.local_experts, comm.nranks * shape.tokens, shape.hidden))
     there = view.view().rows
 
     def leave() -> None:
-        view.route_dispatch(ids, None, rows, None, out_rows_max=0, stream=stream)
-        view.combine(there, out, stream=stream)
+        view.route_dispatch(ids, None, rows, None, out_rows_max=0, stream=queue.stream)
+        view.combine(there, out, stream=queue.stream)
 
     def copy() -> None:
-        padded.route_dispatch(ids, None, rows, arrived, stream=stream)
-        padded.combine(arrived, out, weights="apply", stream=stream)
+        padded.route_dispatch(ids, None, rows, arrived, stream=queue.stream)
+        padded.combine(arrived, out, weights="apply", stream=queue.stream)
 
     return [
-        Path("c LL rank-major", structs(view, ids, rows, there, out)),
+        Path("c LL rank-major", structs(view, ids, rows, there, out, queue)),
         Path("raw LL rank-major", leave),
         Path("raw LL padded", copy),
     ]
 
 
-def structs(handle: Any, ids: Any, rows: Any, there: int, out: Any) -> Callable[[], None]:
+def structs(handle: Any, ids: Any, rows: Any, there: int, out: Any, queue: Queue) -> Callable[[], None]:
     """A step through the C interface by ctypes, nothing made and nothing checked."""
     at = lambda array: moecomm.arrays.address(array)  # noqa: E731
     tokens, hidden = rows.shape
@@ -80,7 +88,8 @@ def structs(handle: Any, ids: Any, rows: Any, there: int, out: Any) -> Callable[
     route_dispatch, sum_up = library.moeRouteDispatch, library.moeCombine
 
     def step() -> None:
-        if route_dispatch(pointer, address, None, tokens, dispatch, 0) or sum_up(pointer, combine, 0):
+        stream = queue.stream
+        if route_dispatch(pointer, address, None, tokens, dispatch, stream) or sum_up(pointer, combine, stream):
             raise RuntimeError("a step has failed")
 
     return step

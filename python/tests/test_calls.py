@@ -54,7 +54,7 @@ class CallsTest(unittest.TestCase):
         def body(comm):
             rows, ids = numpy.ones((1, 64), numpy.float32), numpy.array([[0, 3]], numpy.int32)
             make = lambda extents: numpy.zeros(extents, numpy.float32)  # noqa: E731
-            found = paths.binding_paths(comm, shape, make, ids, rows)
+            found = paths.binding_paths(comm, shape, make, ids, rows, paths.Queue())
             counted.update({path.name: paths.count_calls(path.step) for path in found})
             comm.destroy()  # while the steps hold the handles
 
