@@ -37,7 +37,8 @@ def alike(error: Any, cause: BaseException) -> Any:
     return error
 
 
-def _noted(error: Any) -> Any:
+def noted(error: Any) -> Any:
+    """`error`, of a call in which this rank took part."""
     error.took_part = True
     return error
 
@@ -101,7 +102,7 @@ class HandleRefusals:
         status = self._native_status()
         if combines_later and self._is_own_matter(status):
             return
-        raise _noted(errors.of(status.result, status.sentence.decode(errors="replace")))
+        raise noted(errors.of(status.result, status.sentence.decode(errors="replace")))
 
     def _is_own_matter(self, status: _native.moeHandleStatus_t) -> bool:
         """Whether no other rank hears of it: rows came to a low-latency handle whose output has no room for them. After
@@ -130,7 +131,7 @@ class HandleRefusals:
             self._refuse(call, address, given or {})
         except errors.MoeError:
             return  # the communicator has failed, or the handle is not at this call: nobody waits for this rank here
-        _noted(error)
+        noted(error)
 
     def _refuse(self, call: str, stream: int, given: Dict[str, Any]) -> None:
         if call == "dispatch":

@@ -443,7 +443,29 @@ def one_refuses(rank):
             moe.combine(got.rows, got)
 
 
+def counts_tell(rank):
+    """Counts raise what was wrong with a route, where no call has: as on GPUs. The step is over with it."""
+    from moecomm.handle_refusals import took_part
+    from moecomm.torch.memory import counts_of
+
+    rows, ids, weights = inputs(rank)
+    with join() as comm, comm.handle(EXPERTS, TOPK, mode="ht", index_type="int64", on_fault="status") as handle:
+        stream = None if DEVICE == "cpu" else torch.cuda.current_stream()
+        try:
+            handle.route(ids.float() if rank == 1 else ids, weights, stream=stream)
+            counts_of(handle, stream)
+        except (TypeError, moecomm.MoeError) as error:
+            assert took_part(error), error
+        else:
+            raise AssertionError("nothing was raised")
+        handle.route(ids, weights, stream=stream)
+        assert counts_of(handle, stream).rows > 0
+
+
 class TorchTest(RanksTest):
+    def test_counts_tell_what_was_wrong_with_a_route(self):
+        self.run_ranks(counts_tell)
+
     def test_rows_and_weights_arrive_as_in_plain_torch(self):
         self.run_ranks(arrival)
 
