@@ -39,8 +39,14 @@ done <"$here/../abi/exports.txt"
 python3 - "$prefix/include" <<'END'
 import pathlib, re, sys
 c, cpp = (pathlib.Path(sys.argv[1], name).read_text() for name in ("moecomm.h", "moecomm/arguments.hpp"))
-bodies = re.findall(r"typedef struct moe(?:Dispatch|Combine)Args \{(.*?)\n\}", c, re.S)
-arrays = set(re.findall(r"\*\s*(\w+);", "\n".join(bodies)))
+c = re.sub(r"/\*.*?\*/", "", c, flags=re.S)
+paths = dict(DispatchArgs="", CombineArgs="", Cast="cast.", Describe="describe.", Ready="ready.", Grads="grads.")
+arrays = {
+    paths[struct] + name
+    for struct, body in re.findall(r"typedef struct moe(\w+) \{(.*?)\n\}", c, re.S)
+    if struct in paths
+    for name in re.findall(r"(?:void|float|int\d+_t)\s*\*\s*(\w+);", body)
+}
 missing = sorted(name for name in arrays if f'require("args.{name}"' not in cpp)
 sys.exit(f"moecomm.hpp does not check the arrays {missing} of {len(arrays)}" if missing or len(arrays) < 20 else None)
 END
