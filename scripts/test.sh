@@ -190,8 +190,8 @@ run_step() {
     result=unchanged
   else
     rm -f "$stamp"
-    ("step_$name")
-    status=$?
+    ("step_$name") 2>&1 | tee "build/step_$name.log"
+    status=${PIPESTATUS[0]}
     case $status in
       0) result=passed ;;
       "$skipped") result=skipped ;;
@@ -204,6 +204,16 @@ run_step() {
   fi
   names+=("$name") results+=("$result") seconds+=($(($(date +%s) - begin)))
   echo "==== $name: $result"
+}
+
+# A log that was cut still has its end, so what a failed step printed last stands there too.
+print_failures() {
+  local i
+  for i in "${!names[@]}"; do
+    [ "${results[i]}" = FAILED ] || continue
+    printf '\n==== what %s printed last\n' "${names[i]}"
+    tail -n 60 "build/step_${names[i]}.log"
+  done
 }
 
 print_summary() {
@@ -231,4 +241,5 @@ for step in "$@"; do
 done
 mkdir -p build/passed
 for step in "$@"; do run_step "$step"; done
+print_failures
 print_summary
