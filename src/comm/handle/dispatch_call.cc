@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comm/config/limits.h"
 #include "comm/handle/call_checks.h"
 #include "comm/handle/workload.h"
 #include "device/rows/cast_type.h"
@@ -12,6 +13,11 @@
 
 namespace moe {
 namespace {
+
+static_assert(Limits::kRowBytes >> dispatch_terms::kHidden.bits == 0 &&
+                  Limits::kSideBytes >> dispatch_terms::kSideBytes.bits == 0 &&
+                  Limits::kRowBytes / sizeof(Quad) >> combine_terms::kPieces.bits == 0,
+              "terms hold whole sizes");
 
 // No layout has more rows than this, so no more can arrive.
 constexpr std::int64_t kRowsMost = INT32_MAX;

@@ -19,7 +19,7 @@ inline constexpr std::int64_t kRefusedRows = -1;
 
 // A cast and a wire format that no other rank has, and a size of this rank's own: when several ranks refuse, they
 // differ from each other too.
-inline constexpr std::uint64_t kNoSuchCast = 7, kNoSuchWire = 7;
+inline constexpr std::uint64_t kNoSuchCast = 15, kNoSuchWire = 15;
 inline std::uint64_t refusedDispatchTerms(int rank) {
   return dispatch_terms::kCast.packed(kNoSuchCast) | dispatch_terms::kHidden.packed(rank + 1);
 }

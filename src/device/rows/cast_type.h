@@ -15,8 +15,8 @@ enum CastType : int {
   kCastMxfp4,     // e2m1, e8m0
   kCastNvfp4      // e2m1, e4m3
 };
-inline constexpr int kCastTypes = 7;  // the bits of a cast that are its type
-inline constexpr int kCastExact = 8;  // a bit beside it: small magnitudes are scaled up as far as floats go
+inline constexpr int kCastTypes = 15;  // the bits of a cast that are its type
+inline constexpr int kCastExact = 16;  // a bit beside it: small magnitudes are scaled up as far as floats go
 
 inline constexpr int kCastRowMultiple = 128;   // elements of a row come in such numbers
 inline constexpr int kCastPieceElements = 16;  // what a lane casts at once

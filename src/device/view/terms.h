@@ -9,11 +9,13 @@
 
 namespace moe {
 
+using TermNames = std::array<const char*, 16>;
+
 // A field of a word.
 struct TermField {
   const char* name;
   int shift, bits;
-  std::array<const char*, 8> values{};  // names of the values; without: numbers
+  TermNames values{};  // names of the values; without: numbers
 
   constexpr std::uint64_t of(std::uint64_t word) const { return word >> shift & ((std::uint64_t{1} << bits) - 1); }
   constexpr std::uint64_t packed(std::int64_t value) const {
@@ -21,7 +23,7 @@ struct TermField {
   }
 };
 
-inline constexpr std::array<const char*, 8> kRowTypeNames = {"opaque bytes", "bf16", "fp16", "fp32"};
+inline constexpr TermNames kRowTypeNames = {"opaque bytes", "bf16", "fp16", "fp32"};
 
 // Of a handle: its first word, and three that have a number each.
 namespace handle_terms {
@@ -39,41 +41,43 @@ inline constexpr TermField kPlacement{"the fingerprint of the placement (moeHand
 // Beside the last word of a handle's terms, as a route tells them: an entry of the rank's tokens cannot be.
 inline constexpr std::uint32_t kRouteRefused = 1u << 31;
 
-// Of a dispatch. Sizes come last, so that what explains a difference of theirs is named first.
+// Of a dispatch, 58 of 64 bits: a cast type of 4 bits, 7 of 16 in use, and 6 bits for what comes. The hidden size is
+// never 0 and comes last but for those, so that the word is larger than any handle's fault word (isRailFault).
 namespace dispatch_terms {
-inline constexpr TermField kRowType{"args.rowType", 3, 2, kRowTypeNames},
-    kCast{"args.cast.type",
-          0,
-          3,
-          {"none", "fp8", "fp8 with UE8M0 scales", "fp8 with powers of two", "MXFP8", "MXFP4", "NVFP4"}},
-    kExact{"moeCastExact", 5, 1, {"not set", "set"}}, kSideBytes{"the bytes of args.payloads", 6, 19},
-    kHidden{"args.hidden", 25, 31},
-    kPayloads{"the fingerprint of the sizes in args.payloads", 56, 7, {"none (of an array of rows)"}},
-    kWeightsOnInput{"moeWeightsOnInput", 63, 1, {"not set", "set"}};
+inline constexpr TermField kCast{
+    "args.cast.type",
+    0,
+    4,
+    {"none", "fp8", "fp8 with UE8M0 scales", "fp8 with powers of two", "MXFP8", "MXFP4", "NVFP4"}},
+    kExact{"moeCastExact", 4, 1, {"not set", "set"}}, kWeightsOnInput{"moeWeightsOnInput", 5, 1, {"not set", "set"}},
+    kRowType{"args.rowType", 6, 2, kRowTypeNames}, kSideBytes{"the bytes of args.payloads", 8, 17},
+    kPayloads{"the fingerprint of the sizes in args.payloads", 25, 12, {"none (of an array of rows)"}},
+    kHidden{"args.hidden", 37, 21};
 }  // namespace dispatch_terms
 
-// Of a combine, in the 24 bits that a flag has for a value. Row sizes are counted in pieces of 16 bytes.
+// Of a combine, in the 24 bits that a flag has for a value: a wire format of 4 bits, 5 of 16 in use. Row sizes are
+// counted in pieces of 16 bytes.
 namespace combine_terms {
 inline constexpr TermField kGrads{"gradients of the weights (args.grads)", 0, 1, {"without", "with"}},
     kRowType{"args.rowType", 1, 2, kRowTypeNames},
-    kWire{"args.wire", 3, 3, {"the row type", "fp8", "fp8 with a scale per 128 elements", "NVFP4", "LogFMT-10"}},
-    kPieces{"row size in units of 16 bytes", 6, 18};
+    kWire{"args.wire", 3, 4, {"the row type", "fp8", "fp8 with a scale per 128 elements", "NVFP4", "LogFMT-10"}},
+    kPieces{"row size in units of 16 bytes", 7, 17};
 }  // namespace combine_terms
 
-// 1 to 127, and 0 without payloads: what terms say of how many words each payload has.
+// 1 to 4093, and 0 without payloads: what terms say of how many words each payload has.
 inline int payloadFingerprint(const PayloadArgs& payloads) {
   if (payloads.count == 0) return 0;
   unsigned all = 0;
   for (int i = 0; i < payloads.count; ++i) all = all * 31 + static_cast<unsigned>(payloads.payload[i].end);
-  return static_cast<int>(1 + all % 127);
+  return static_cast<int>(1 + all % 4093);
 }
 
-// `cast` as in CastArgs: its type in three bits and a bit beside it.
+// `cast` as in CastArgs: its type in four bits, and a bit beside it.
 inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast, bool weightsOnInput,
                                        int payloads = 0) {
   namespace terms = dispatch_terms;
   return terms::kHidden.packed(hidden) | terms::kSideBytes.packed(sideBytes) | terms::kRowType.packed(rowType) |
-         terms::kPayloads.packed(payloads) | terms::kCast.packed(cast & 7) | terms::kExact.packed(cast >> 3) |
+         terms::kPayloads.packed(payloads) | terms::kCast.packed(cast & 15) | terms::kExact.packed(cast >> 4) |
          terms::kWeightsOnInput.packed(weightsOnInput ? 1 : 0);
 }
 
