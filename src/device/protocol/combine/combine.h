@@ -7,6 +7,7 @@
 
 #include "device/protocol/combine/nothing.h"
 #include "device/protocol/combine/prepare.h"
+#include "device/protocol/core/seldom.h"
 
 namespace moe {
 
@@ -54,14 +55,11 @@ MOE_SELDOM void keepRecordsFault(Warp warp, const StepParams& p, std::uint64_t e
   });
 }
 
-template <Moves Warp>
-MOE_SELDOM void prepareNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
-
 template <int kWaves, Moves Warp, bool kCoded = false>
 class Combine {
  public:
   MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w) : Combine(warp, p, w, operation(p)) {}
-  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  // Of an operation that goes on here (core/seldom.h).
   MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : s(warp, p, w, which) {}
 
@@ -110,7 +108,10 @@ class Combine {
       return true;
     }
     if (zeros && !kCoded) {
-      if constexpr (kWaves == 1 && !kCoded) prepareNothing(s.warp, s.p, s.w, s.operation());
+      if constexpr (kWaves == 1 && !kCoded) {
+        seldom<Combine>(
+            s, [](const Combine& combine) { combine.prepareZeros(); }, s.w, s.operation());
+      }
     } else if (zeros || (!silent && mayPrepare())) {
       if ((zeros || s.args.inPlace == 0) && !prepareWave(wave, zeros)) return false;
       if (s.args.grads != 0 && wave == 0) pushWeightGrads(s, zeros);
@@ -270,10 +271,5 @@ class Combine {
     return s.waitForRanks(waveFlags(s.comm, s.area.ready, wave), ranks, s.number, Phase::combineRows);
   }
 };
-
-template <Moves Warp>
-MOE_SELDOM void prepareNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  Combine<1, Warp>(warp, p, w, operation).prepareZeros();
-}
 
 }  // namespace moe

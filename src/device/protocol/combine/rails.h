@@ -34,9 +34,6 @@ struct RailSums {
   }
 };
 
-template <bool kCoded, Moves Warp>
-MOE_SELDOM void keepCombineRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
-
 template <Moves Warp, bool kCoded = false>
 class CombineRails {
   using Here = Combine<kHtWaves, Warp, kCoded>;
@@ -44,7 +41,7 @@ class CombineRails {
 
  public:
   MOE_LANES CombineRails(const Warp& warp, const StepParams& p, WarpIndex w) : CombineRails(Here(warp, p, w)) {}
-  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  // Of an operation that goes on here (core/seldom.h).
   MOE_LANES CombineRails(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : CombineRails(Here(warp, p, w, which)) {}
 
@@ -58,7 +55,8 @@ class CombineRails {
     if (!inWavesOverRails(handOver, forward, take) || !s.receives) return;
     if (fault != 0) {
       sumNothing(s.warp, s.p, s.w);
-      if (isLast(s.w) && s.allHaveBegun()) keepCombineRailsFault<kCoded>(s.warp, s.p, s.w, s.operation());
+      const auto keep = [](const CombineRails& rails) { rails.keepFault(); };
+      if (isLast(s.w) && s.allHaveBegun()) seldom<CombineRails>(s, keep, s.w, s.operation());
       here_.endReading();
     } else {
       here_.end();
@@ -124,10 +122,5 @@ class CombineRails {
   Here here_;
   const CombineSession<Warp, kCoded> s;  // here_'s: a copy, so that the compiler keeps it in registers
 };
-
-template <bool kCoded, Moves Warp>
-MOE_SELDOM void keepCombineRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  CombineRails<Warp, kCoded>(warp, p, w, operation).keepFault();
-}
 
 }  // namespace moe

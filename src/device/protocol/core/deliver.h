@@ -36,6 +36,21 @@ MOE_LANES int layoutCopies(const HandleView& h, int row) {
   return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
 }
 
+// ---- Arrivals: how many copies of a row that arrived are made, copies(row), and of each which row of the layout it
+// is, place(row, copy), whose, expert(row, copy), and where the rows of experts begin, expertOffsets(). Whatever came
+// with a row asks the same arrivals. Where it lies is the other half, a function of the row (and of the piece).
+
+// Of headers that the handle keeps. The first `inPlace` copies of a row are in place already.
+struct KeptArrivals {
+  const HandleView& h;
+  int inPlace;
+
+  MOE_LANES int copies(int row) const { return layoutCopies(h, row) - inPlace; }
+  MOE_LANES int place(int row, int copy) const { return layoutRow(h, row, inPlace + copy); }
+  MOE_LANES int expert(int row, int copy) const { return copyExpert(h, row, inPlace + copy); }
+  MOE_LANES const std::int32_t* expertOffsets() const { return h.arriving.expertOffsets; }
+};
+
 // Where the scales of a row have come.
 struct ArrivedScales {
   const std::uint32_t* words;
@@ -47,47 +62,45 @@ struct ArrivedScales {
   }
 };
 
-// Some rows from where they arrived to their places in `out`: a list for streamRows. `Places` says where a row is,
-// source(row), how many copies of it are made, copies(row), and where those are, place(row, copy): rows of `out`.
-template <class Rows, class Places>
+// Some rows from where they are, source(row), to their places in `out`: a list for streamRows.
+template <class Rows, class Arrivals, class Source>
 struct Delivered {
   ArrivingParts<Rows> items;
-  Places places;
+  Arrivals arrivals;
+  Source source;
   std::uint8_t* out;
 
   MOE_LANES int count() const { return items.count(); }
   MOE_LANES int sinksMax() const { return items.rows.h.topk; }
   MOE_LANES CopyJob job(int i) const {
     const PartOf part = items.at(i);
-    const int copies = places.copies(part.row);
-    return {places.source(part.row) + part.begin, copies > 0 ? part.bytes : 0, copies};
+    const int copies = arrivals.copies(part.row);
+    return {source(part.row) + part.begin, copies > 0 ? part.bytes : 0, copies};
   }
   MOE_LANES Sink sink(int i, int copy) const {
     const PartOf part = items.at(i);
-    const std::int64_t row = places.place(part.row, copy);
+    const std::int64_t row = arrivals.place(part.row, copy);
     return {out + row * items.share.rowBytes + part.begin, nullptr, true};
   }
 };
 
-// Where the words of copy `copy` of a row that arrived begin, in this rank's output. `places`: as deliverScales takes
-// them.
-MOE_LANES std::int64_t gridStart(const ScaleGrid& grid, const auto& places, int row, int copy) {
-  if (grid.experts == 0) return grid.rowStart(places.place(row, copy));
-  const int expert = places.expert(row, copy);
-  return grid.startOf(places.place(row, copy), expert, places.expertOffsets()[expert]);
+// Where the words of copy `copy` of a row that arrived begin, in this rank's output.
+MOE_LANES std::int64_t gridStart(const ScaleGrid& grid, const auto& arrivals, int row, int copy) {
+  if (grid.experts == 0) return grid.rowStart(arrivals.place(row, copy));
+  const int expert = arrivals.expert(row, copy);
+  return grid.startOf(arrivals.place(row, copy), expert, arrivals.expertOffsets()[expert]);
 }
 // Where such a row's scales are.
-MOE_LANES std::uint32_t* scalesAt(const CastArgs& cast, const auto& places, int row, int copy) {
-  return cast.outScales + gridStart(cast.grid, places, row, copy);
+MOE_LANES std::uint32_t* scalesAt(const CastArgs& cast, const auto& arrivals, int row, int copy) {
+  return cast.outScales + gridStart(cast.grid, arrivals, row, copy);
 }
 
-// Scales of some rows from where they arrived to their places in the caller's output. `places` says how many copies of
-// a row are made, copies(row), which rows of the output those are, place(row, copy), where its scales are, scales(row),
-// and of rows of experts, whose they are, expert(row, copy), and where those begin, expertOffsets(). A lane takes
+// Scales of some rows from where they have come, scalesOf(row), to their places in the caller's output. A lane takes
 // kAtOnce words of a row, for which it looks up once where they go. Neighbouring lanes take neighbouring rows if those
 // are closer to each other in the output than the words of a row, else neighbouring words.
-template <int kAtOnce, class Rows, class Places>
-MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Places& places, WarpIndex team) {
+template <int kAtOnce, class Rows>
+MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const auto& arrivals, const auto& scalesOf,
+                             WarpIndex team) {
   const CastArgs& cast = s.p.dispatch.cast;
   const int count = rows.end - rows.begin, lanesOfRow = (cast.words + kAtOnce - 1) / kAtOnce;
   const bool byRows = cast.grid.wordStride != 1;
@@ -96,7 +109,7 @@ MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Place
     const int item = slice.begin + i;
     const int row = rows.row(rows.begin + (byRows ? item % count : item / lanesOfRow));
     const int first = byRows ? item / count : item % lanesOfRow;
-    const ArrivedScales from = places.scales(row);
+    const ArrivedScales from = scalesOf(row);
     std::uint32_t words[kAtOnce];
     MOE_UNROLLED
     for (int j = 0; j < kAtOnce; ++j) {
@@ -104,8 +117,8 @@ MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Place
       words[j] = word < cast.words ? s.warp.laneLoad(from.words + word * from.stride) : 0;
     }
     MOE_ROLLED
-    for (int copy = 0; copy < places.copies(row); ++copy) {
-      std::uint32_t* to = scalesAt(cast, places, row, copy);
+    for (int copy = 0; copy < arrivals.copies(row); ++copy) {
+      std::uint32_t* to = scalesAt(cast, arrivals, row, copy);
       MOE_UNROLLED
       for (int j = 0; j < kAtOnce; ++j) {
         const int word = first + j * lanesOfRow;

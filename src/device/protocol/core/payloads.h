@@ -84,25 +84,24 @@ MOE_LANES Quad laneTokenPiece(const PayloadArgs& payloads, int token, int piece)
   });
 }
 
-// The place of a payload of copy `copy` of a row that arrived, in this rank's output. `places`: as deliverScales takes
-// them.
-MOE_LANES WordPlace outputPlace(const PayloadWords& payload, const auto& places, int row, int copy) {
-  const std::int64_t start = gridStart(payload.grid, places, row, copy);
+// The place of a payload of copy `copy` of a row that arrived, in this rank's output.
+MOE_LANES WordPlace outputPlace(const PayloadWords& payload, const auto& arrivals, int row, int copy) {
+  const std::int64_t start = gridStart(payload.grid, arrivals, row, copy);
   return {payload.out + start, payload.grid.wordStride, payload.first, payload.end};
 }
 
-// Payloads of some rows to their places in the caller's outputs. `places`: as deliverScales takes them, but instead of
-// scales piece(row, piece), what has come of a row.
-template <class Rows, class Places>
-MOE_LANES void deliverPayloads(const Moving auto& s, const Rows& rows, const Places& places, WarpIndex team) {
+// Payloads of some rows, whose pieces are pieceOf(row, piece), to their places in the caller's outputs.
+template <class Rows>
+MOE_LANES void deliverPayloads(const Moving auto& s, const Rows& rows, const auto& arrivals, const auto& pieceOf,
+                               WarpIndex team) {
   const PayloadArgs& payloads = s.p.dispatch.payloads;
   forPieces(s, {rows.begin, rows.end}, payloads.byRows != 0, team, [&](int number, int piece) {
-    const int row = rows.row(number), copies = places.copies(row);
+    const int row = rows.row(number), copies = arrivals.copies(row);
     if (copies <= 0) return;
-    const Quad quad = places.piece(row, piece);
+    const Quad quad = pieceOf(row, piece);
     for (int copy = 0; copy < copies; ++copy) {
       laneScatter(
-          payloads, piece, quad, [&](int i) { return outputPlace(payloads.payload[i], places, row, copy); },
+          payloads, piece, quad, [&](int i) { return outputPlace(payloads.payload[i], arrivals, row, copy); },
           [](auto* at, const auto& value) { *at = value; });
     }
   });

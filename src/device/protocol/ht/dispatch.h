@@ -7,6 +7,7 @@
 
 #include "device/protocol/core/push.h"
 #include "device/protocol/core/rails.h"
+#include "device/protocol/core/seldom.h"
 #include "device/protocol/ht/cast.h"
 
 namespace moe {
@@ -43,61 +44,17 @@ struct HtPlaces {
   MOE_LANES Sink out(int token) const { return dispatch.railPlace(token); }
 };
 
-// One payload's arriving rows, `rowBytes` apart: all copies from the staging area, or only the further copies of rows
-// that are in place.
-struct HtArrived {
+// Rows `rowBytes` apart in the staging area, or first copies that are in place.
+struct HtSource {
   const HandleView& h;
   bool staged;
   const std::uint8_t* rows;
   std::uint32_t rowBytes;
 
-  MOE_LANES int inPlace() const { return staged ? 0 : 1; }
-  MOE_LANES const std::uint8_t* source(int row) const {
+  MOE_LANES const std::uint8_t* operator()(int row) const {
     return rows + static_cast<std::int64_t>(staged ? row : layoutRow(h, row, 0)) * rowBytes;
   }
-  MOE_LANES int copies(int row) const { return layoutCopies(h, row) - inPlace(); }
-  MOE_LANES int place(int row, int copy) const { return layoutRow(h, row, inPlace() + copy); }
-  MOE_LANES int expert(int row, int copy) const { return copyExpert(h, row, inPlace() + copy); }
 };
-
-// The payloads of such rows, for deliverPayloads: staged ones are side payload.
-template <class Warp>
-struct HtArrivedPayloads {
-  const Warp& warp;
-  HtArrived rows;
-  const PayloadArgs& payloads;
-
-  MOE_LANES Quad piece(int row, int number) const {
-    if (rows.staged) return warp.laneLoad(reinterpret_cast<const Quad*>(rows.source(row)) + number);
-    // Of the copy before the first further one.
-    return laneGather(payloads, number, [&](const PayloadWords& from, int word) {
-      const WordPlace place = outputPlace(from, *this, row, -1);
-      return warp.laneLoad(static_cast<const std::uint32_t*>(place.at + word * place.wordStride));
-    });
-  }
-  MOE_LANES int copies(int row) const { return rows.copies(row); }
-  MOE_LANES int place(int row, int copy) const { return rows.place(row, copy); }
-  MOE_LANES int expert(int row, int copy) const { return rows.expert(row, copy); }
-  MOE_LANES const std::int32_t* expertOffsets() const { return rows.h.arriving.expertOffsets; }
-};
-
-// The scales of such rows, for deliverScales.
-struct HtArrivedScales {
-  HtArrived rows;
-  const CastArgs& cast;
-
-  MOE_LANES ArrivedScales scales(int row) const {
-    if (rows.staged) return ArrivedScales::behind(rows.source(row), cast.codeBytes);
-    return {scalesAt(cast, *this, row, -1), cast.grid.wordStride};  // of the copy before the first further one
-  }
-  MOE_LANES int copies(int row) const { return rows.copies(row); }
-  MOE_LANES int place(int row, int copy) const { return rows.place(row, copy); }
-  MOE_LANES int expert(int row, int copy) const { return rows.expert(row, copy); }
-  MOE_LANES const std::int32_t* expertOffsets() const { return rows.h.arriving.expertOffsets; }
-};
-
-template <HtKind kKind, Moves Warp>
-MOE_SELDOM void dispatchNothing(Warp warp, const StepParams& p, Crew crew, Operation operation);
 
 // With one wave the work may be divided: describing what comes waits for many small loads, and those that move rows are
 // not to wait for it.
@@ -110,7 +67,7 @@ class HtDispatch {
  public:
   MOE_LANES HtDispatch(const Warp& warp, const StepParams& p, const Crew& crew)
       : HtDispatch(warp, p, crew, operation(p)) {}
-  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  // Of an operation that goes on here (core/seldom.h).
   MOE_LANES HtDispatch(const Warp& warp, const StepParams& p, const Crew& crew, const Operation& which)
       : s(warp, p, crew.all, which), d_(p.dispatch), team_(crew.team) {}
 
@@ -119,7 +76,8 @@ class HtDispatch {
     const bool silent = deliversNothing(s);
     if (s.sends && !begin()) return;
     if (silent || (s.sends && !outputsAreGood())) {
-      return dispatchNothing<kKind>(s.warp, s.p, Crew{s.w, team_}, s.operation());
+      const auto goOn = [](const HtDispatch& dispatch) { dispatch.runSilently(); };
+      return seldom<HtDispatch>(s, goOn, Crew{s.w, team_}, s.operation());
     }
     const auto handOver = [&](int wave) {
       if (s.sends) sendWave(wave);
@@ -330,16 +288,14 @@ class HtDispatch {
     if constexpr (kKind.casts) {
       placeCast(rows);
     } else {
-      placePayload(rows, arrived(d_.outRowsOffset, d_.outRows, d_.rowBytes), d_.outRows, d_.rowBytes, d_.arriving);
+      placeRows(rows, source(d_.outRowsOffset, d_.outRows, d_.rowBytes), d_.outRows, d_.rowBytes, d_.arriving);
     }
     if (d_.sideBytes == 0) return;
-    const HtArrived side = arrived(d_.outSideOffset, d_.outSide, d_.sideBytes);
+    const HtSource side = source(d_.outSideOffset, d_.outSide, d_.sideBytes);
     if constexpr (kKind.casts) {
-      if (d_.payloads.count != 0) {
-        return deliverPayloads(s, rows, HtArrivedPayloads<Warp>{s.warp, side, d_.payloads}, s.w);
-      }
+      if (d_.payloads.count != 0) return placePayloads(rows, side);
     }
-    placePayload(rows, side, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
+    placeRows(rows, side, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
   }
   // In the staging area a row that was cast is one piece. Scales that lie in one piece are copied as the codes are, by
   // the same code.
@@ -353,29 +309,45 @@ class HtDispatch {
       auto* out = isCodes ? d_.outRows : reinterpret_cast<std::uint8_t*>(cast.outScales);
       const std::uint32_t bytes = isCodes ? cast.codeBytes : static_cast<std::uint32_t>(cast.words) * 4;
       const std::uint8_t* in = isCodes ? codes : staged ? codes + cast.codeBytes : out;
-      placePayload(rows, {s.handle, staged, in, staged ? d_.rowBytes : bytes}, out, bytes,
-                   isCodes ? d_.arriving : Parts{1, bytes});
+      placeRows(rows, {s.handle, staged, in, staged ? d_.rowBytes : bytes}, out, bytes,
+                isCodes ? d_.arriving : Parts{1, bytes});
     }
     if (together || cast.words == 0) return;
-    const HtArrived from{s.handle, staged, codes, staged ? d_.rowBytes : cast.codeBytes};
-    deliverScales<4>(s, rows, HtArrivedScales{from, cast}, s.w);
+    const HtSource from{s.handle, staged, codes, staged ? d_.rowBytes : cast.codeBytes};
+    const KeptArrivals to = arrivals();
+    const auto scalesOf = [&](int row) -> ArrivedScales {
+      if (staged) return ArrivedScales::behind(from(row), cast.codeBytes);
+      return {scalesAt(cast, to, row, -1), cast.grid.wordStride};  // of the copy before the first further one
+    };
+    deliverScales<4>(s, rows, to, scalesOf, s.w);
   }
-  MOE_LANES HtArrived arrived(std::uint64_t staging, const std::uint8_t* out, std::uint32_t rowBytes) const {
+  // Staged payloads are side payload.
+  MOE_LANES void placePayloads(const ArrivingRows& rows, const HtSource& from) const {
+    const KeptArrivals to = arrivals();
+    const auto pieceOf = [&](int row, int piece) -> Quad {
+      if (from.staged) return s.warp.laneLoad(reinterpret_cast<const Quad*>(from(row)) + piece);
+      // Of the copy before the first further one.
+      return laneGather(d_.payloads, piece, [&](const PayloadWords& payload, int word) {
+        const WordPlace place = outputPlace(payload, to, row, -1);
+        return s.warp.laneLoad(static_cast<const std::uint32_t*>(place.at + word * place.wordStride));
+      });
+    };
+    deliverPayloads(s, rows, to, pieceOf, s.w);
+  }
+  // All copies of rows that are staged, else only the further ones.
+  MOE_LANES KeptArrivals arrivals() const { return {s.handle, d_.staged != 0 ? 0 : 1}; }
+  MOE_LANES HtSource source(std::uint64_t staging, const std::uint8_t* out, std::uint32_t rowBytes) const {
     const bool staged = d_.staged != 0;
     return {s.handle, staged, staged ? s.comm.template mine<std::uint8_t>(staging) : out, rowBytes};
   }
-  MOE_LANES void placePayload(const ArrivingRows& rows, const HtArrived& from, std::uint8_t* out,
-                              std::uint32_t rowBytes, const Parts& parts) const {
-    s.warp.streamRows(Delivered<ArrivingRows, HtArrived>{partsOf(rows, parts, rowBytes, s.w), from, out});
+  MOE_LANES void placeRows(const ArrivingRows& rows, const HtSource& from, std::uint8_t* out, std::uint32_t rowBytes,
+                           const Parts& parts) const {
+    s.warp.streamRows(
+        Delivered<ArrivingRows, KeptArrivals, HtSource>{partsOf(rows, parts, rowBytes, s.w), arrivals(), from, out});
   }
 
   const DispatchArgs& d_;
   WarpIndex team_;
 };
-
-template <HtKind kKind, Moves Warp>
-MOE_SELDOM void dispatchNothing(Warp warp, const StepParams& p, Crew crew, Operation operation) {
-  HtDispatch<kKind, Warp>(warp, p, crew, operation).runSilently();
-}
 
 }  // namespace moe

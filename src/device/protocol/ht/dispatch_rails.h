@@ -70,16 +70,13 @@ struct Forwarded {
 };
 
 template <bool kCasts, Moves Warp>
-MOE_SELDOM void keepDispatchRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
-
-template <bool kCasts, Moves Warp>
 class HtDispatchRails {
   using Here = HtDispatch<HtKind{kHtWaves, Duty::all, kCasts}, Warp>;
 
  public:
   MOE_LANES HtDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w)
       : HtDispatchRails(Here(warp, p, {w, w}), p) {}
-  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  // Of an operation that goes on here (core/seldom.h).
   MOE_LANES HtDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : HtDispatchRails(Here(warp, p, {w, w}, which), p) {}
 
@@ -95,11 +92,10 @@ class HtDispatchRails {
                      [&](int wave) { return !s.receives || (fault != 0 ? takeNothing(wave) : here_.take(wave)); });
   }
 
+ private:
   MOE_LANES void keepFault() const {
     keepRailsFault(s, words(), [&](int to) { return here_.faultOf(to); });
   }
-
- private:
   MOE_LANES HtDispatchRails(const Here& here, const StepParams& p) : here_(here), s(here_.s), d_(p.dispatch) {}
   MOE_LANES RailWords words(std::uint32_t fault = 0) const {
     const RemoteLayout& at = s.comm.far->at;
@@ -145,7 +141,8 @@ class HtDispatchRails {
     }
     announceWave(s, here_.rowFlags(), wave, s.w);
     if (wave < kHtWaves - 1) return true;
-    if (silent && isLast(s.w) && s.allHaveBegun()) keepDispatchRailsFault<kCasts>(s.warp, s.p, s.w, s.operation());
+    const auto keep = [](const HtDispatchRails& rails) { rails.keepFault(); };
+    if (silent && isLast(s.w) && s.allHaveBegun()) seldom<HtDispatchRails>(s, keep, s.w, s.operation());
     freeRails(s, words());
     here_.endSend(silent);
     return true;
@@ -210,10 +207,5 @@ class HtDispatchRails {
   const Session<Warp> s;  // here_'s: a copy, so that the compiler keeps it in registers
   const DispatchArgs& d_;
 };
-
-template <bool kCasts, Moves Warp>
-MOE_SELDOM void keepDispatchRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  HtDispatchRails<kCasts, Warp>(warp, p, w, operation).keepFault();
-}
 
 }  // namespace moe

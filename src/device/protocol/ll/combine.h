@@ -5,6 +5,7 @@
 #pragma once
 
 #include "device/protocol/combine/prepare.h"
+#include "device/protocol/core/seldom.h"
 
 namespace moe {
 
@@ -83,14 +84,11 @@ struct LandedSums {
   }
 };
 
-template <Lands Warp>
-MOE_SELDOM void handBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
-
 template <Lands Warp, bool kCoded = false>
 class LlCombine {
  public:
   MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w) : LlCombine(warp, p, w, operation(p)) {}
-  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  // Of an operation that goes on here (core/seldom.h).
   MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : s(warp, p, w, which) {}
 
@@ -103,7 +101,10 @@ class LlCombine {
     const bool silent = s.sends && givesZeros(s, fault);
     if (s.sends && !begin()) return;
     if (silent && !kCoded) {
-      if constexpr (!kCoded) handBackNothing(s.warp, s.p, s.w, s.operation());
+      if constexpr (!kCoded) {
+        seldom<LlCombine>(
+            s, [](const LlCombine& combine) { combine.handBackZeros(); }, s.w, s.operation());
+      }
     } else if (s.sends || rest) {
       if (!handBack(silent, rest)) return;
     }
@@ -218,10 +219,5 @@ class LlCombine {
 
   const S s;
 };
-
-template <Lands Warp>
-MOE_SELDOM void handBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  LlCombine<Warp>(warp, p, w, operation).handBackZeros();
-}
 
 }  // namespace moe

@@ -13,21 +13,21 @@ MOE_LANES LlRows llRowsOfOthers(const CommView& c, const HandleView& h) {
   return {h, 0, *h.arriving.rows - own, first, own};
 }
 
-// Rows from the caller's input if that is given, else from their slots: all of what is in a slot, or its first bytes.
-struct LlArrived {
+// Rows of a payload in their slots.
+struct LlKeptSlots {
   LlPayload payload;
+  MOE_LANES const std::uint8_t* operator()(int row) const { return payload.arrived(arrivalOf(payload.h, row)); }
+};
+// Rows from the caller's input if that is given, else from their slots: all of what is in a slot, or its first bytes.
+struct LlKeptSource {
+  LlKeptSlots slotOf;
   const std::uint8_t* in;
   std::uint32_t rowBytes;
 
-  MOE_LANES const std::uint8_t* slot(int row) const { return payload.arrived(arrivalOf(payload.h, row)); }
-  MOE_LANES const std::uint8_t* source(int row) const {
-    if (in != nullptr) return in + std::int64_t{headToken(*keptHeader(payload.h, row))} * rowBytes;
-    return slot(row);
+  MOE_LANES const std::uint8_t* operator()(int row) const {
+    if (in != nullptr) return in + std::int64_t{headToken(*keptHeader(slotOf.payload.h, row))} * rowBytes;
+    return slotOf(row);
   }
-  MOE_LANES int copies(int row) const { return layoutCopies(payload.h, row); }
-  MOE_LANES int place(int row, int copy) const { return layoutRow(payload.h, row, copy); }
-  MOE_LANES int expert(int row, int copy) const { return copyExpert(payload.h, row, copy); }
-  MOE_LANES const std::int32_t* expertOffsets() const { return payload.h.arriving.expertOffsets; }
 };
 
 // What rank `from` has otherwise than this rank, if anything. One lane.
@@ -49,7 +49,7 @@ MOE_SELDOM void llSendPayloads(Warp warp, const StepParams& p, WarpIndex w) {
 template <Moves Warp>
 MOE_SELDOM void llTakePayloads(Warp warp, const StepParams& p, WarpIndex w) {
   const LlSlots<Warp> s(warp, p);
-  llTakePieces(s, LlArrived{s.side(), nullptr, 0}, {0, *p.handle.arriving.rows}, w);
+  llTakePieces(s, {0, *p.handle.arriving.rows}, KeptArrivals{p.handle, 0}, LlKeptSlots{s.side()}, w);
 }
 
 template <Moves Warp>
@@ -128,7 +128,7 @@ class LlDispatch {
         deliver(own ? llOwnRows(s.comm, s.handle) : straight ? llRowsOfOthers(s.comm, s.handle) : allRows(), own);
     }
     if (delivers) {
-      llDeliverScales(s, LlArrived{s.rows(), nullptr, 0}, allRows(), s.w);
+      llDeliverScales(s, allRows(), KeptArrivals{s.handle, 0}, LlKeptSlots{s.rows()}, s.w);
       if (d_.payloads.count != 0) llTakePayloads(s.warp, s.p, s.w);
     } else if (!silent) {
       keepRefusal(rows);
@@ -148,11 +148,18 @@ class LlDispatch {
 
   MOE_LANES LlRows allRows() const { return {s.handle, 0, *s.handle.arriving.rows, 0, 0}; }
 
-  // This rank's `own` rows from the caller's input.
+  // Both payloads of some rows: this rank's `own` ones from the caller's input.
   MOE_LANES void deliver(const LlRows& which, bool own) const {
-    llDeliver(s, which, [&](const LlPayload& payload, const std::uint8_t* input, std::uint32_t bytes) {
-      return LlArrived{payload, own ? input : nullptr, bytes};
-    });
+    const std::uint32_t bytes = d_.cast.type != kNoCast ? d_.cast.codeBytes : d_.rowBytes;
+    const auto move = [&](const LlKeptSource& from, std::uint8_t* out, const Parts& parts) {
+      if (out == nullptr) return;
+      s.warp.streamRows(Delivered<LlRows, KeptArrivals, LlKeptSource>{
+          partsOf(which, parts, from.rowBytes, s.w), {s.handle, 0}, from, out});
+    };
+    move({{s.rows()}, own ? d_.rows : nullptr, bytes}, d_.outRows, d_.arriving);
+    if (d_.sideBytes != 0) {
+      move({{s.side()}, own ? d_.side : nullptr, d_.sideBytes}, d_.outSide, Parts{1, d_.sideBytes});
+    }
   }
 
   const LlSession<Warp> s;

@@ -186,40 +186,13 @@ MOE_LANES void llRefuse(const LlSending auto& s, std::int64_t arriving) {
             tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, s.args.capacity, arriving));
 }
 
-// Both payloads of some rows. `From` says where the rows of a payload are, from(payload, input, rowBytes), as Delivered
-// wants it: in its slots or, this rank's own, in the caller's input.
-template <class From>
-MOE_LANES void llDeliver(const LlSending auto& s, const LlRows& which, const From& from) {
-  const DispatchArgs& d = s.args;
-  const std::uint32_t bytes = d.cast.type != kNoCast ? d.cast.codeBytes : d.rowBytes;
-  const auto move = [&](const auto& places, std::uint8_t* out, const Parts& parts) {
-    using Places = std::remove_cvref_t<decltype(places)>;
-    if (out == nullptr) return;
-    s.warp.streamRows(Delivered<LlRows, Places>{partsOf(which, parts, places.rowBytes, s.w), places, out});
-  };
-  move(from(s.rows(), d.rows, bytes), d.outRows, d.arriving);
-  if (d.sideBytes != 0) move(from(s.side(), d.side, d.sideBytes), d.outSide, Parts{1, d.sideBytes});
-}
-
-// The scales of rows that lie in slots, as deliverScales wants them.
-template <class Places>
-struct LlScales {
-  const Places& from;
-  std::uint32_t codeBytes;
-
-  MOE_LANES ArrivedScales scales(int row) const { return ArrivedScales::behind(from.slot(row), codeBytes); }
-  MOE_LANES int copies(int row) const { return from.copies(row); }
-  MOE_LANES int place(int row, int copy) const { return from.place(row, copy); }
-  MOE_LANES int expert(int row, int copy) const { return from.expert(row, copy); }
-  MOE_LANES const std::int32_t* expertOffsets() const { return from.expertOffsets(); }
-};
-
-// A word for each lane: there are few, and lanes enough.
-template <class Places>
-MOE_LANES void llDeliverScales(const LlSending auto& s, const Places& from, const LlRows& rows, WarpIndex team) {
+// Scales of rows that lie in slots, slotOf(row). A word for each lane: there are few, and lanes enough.
+MOE_LANES void llDeliverScales(const LlSending auto& s, const LlRows& rows, const auto& arrivals, const auto& slotOf,
+                               WarpIndex team) {
   const CastArgs& cast = s.args.cast;
   if (cast.outScales == nullptr) return;
-  deliverScales<1>(s, rows, LlScales<Places>{from, cast.codeBytes}, team);
+  const auto scalesOf = [&](int row) { return ArrivedScales::behind(slotOf(row), cast.codeBytes); };
+  deliverScales<1>(s, rows, arrivals, scalesOf, team);
 }
 
 }  // namespace moe

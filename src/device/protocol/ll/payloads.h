@@ -39,25 +39,14 @@ MOE_LANES void llSendPieces(const LlSlots<Warp>& s, const Lists& lists, Range to
   });
 }
 
-// Pieces of rows that lie in slots, as deliverPayloads wants them. `From`: as Delivered wants it.
-template <class Warp, class From>
-struct LlPieces {
-  const Warp& warp;
-  const From& from;
-
-  MOE_LANES Quad piece(int row, int number) const {
-    return warp.laneLoad(reinterpret_cast<const Quad*>(from.slot(row)) + number);
-  }
-  MOE_LANES int copies(int row) const { return from.copies(row); }
-  MOE_LANES int place(int row, int copy) const { return from.place(row, copy); }
-  MOE_LANES int expert(int row, int copy) const { return from.expert(row, copy); }
-  MOE_LANES const std::int32_t* expertOffsets() const { return from.expertOffsets(); }
-};
-
-template <Moves Warp, class From>
-MOE_LANES void llTakePieces(const LlSlots<Warp>& s, const From& from, Range rows, WarpIndex w) {
+// Pieces of rows that lie in slots, slotOf(row), to the caller's arrays.
+template <Moves Warp>
+MOE_LANES void llTakePieces(const LlSlots<Warp>& s, Range rows, const auto& arrivals, const auto& slotOf, WarpIndex w) {
   if (s.p.dispatch.outRows == nullptr) return;
-  deliverPayloads(s, LlRows{s.handle, rows.begin, rows.end, 0, 0}, LlPieces<Warp, From>{s.warp, from}, w);
+  const auto pieceOf = [&](int row, int piece) {
+    return s.warp.laneLoad(reinterpret_cast<const Quad*>(slotOf(row)) + piece);
+  };
+  deliverPayloads(s, LlRows{s.handle, rows.begin, rows.end, 0, 0}, arrivals, pieceOf, w);
 }
 
 }  // namespace moe

@@ -29,7 +29,7 @@ MOE_SELDOM void llTakePayloads(Warp warp, const StepParams& p, WarpIndex w, int 
   const Wide block(wide, p, w, {});
   const LlTaken<Wide> taken(block);
   const LlSlots<Warp> s(warp, p);
-  llTakePieces(s, LlTakenRows<Wide>{taken, {begin, end, false}, s.side(), nullptr, 0}, {begin, end},
+  llTakePieces(s, {begin, end}, LlTakenArrivals<Wide>{taken, {begin, end, false}}, LlTakenSlots<Wide>{taken, s.side()},
                {w.inBlock, Warp::warpsOfBlock(), 1});
 }
 
@@ -180,19 +180,21 @@ class LlRouteDispatch {
     const std::uint32_t bytes = !kPlain && d.cast.type != kNoCast ? d.cast.codeBytes : d.rowBytes;
     const LlParts share = LlParts::of({hand.begin, hand.end}, d.arriving, bytes, blockTeam());
     return s_.warp.streamRows(LlDelivered<S, Tabled>{
-        s_, share, {taken, hand, s_.rows(), d.straight != 0 ? d.rows : nullptr, bytes}, d.outRows});
+        s_, share, {taken, hand}, {{taken, s_.rows()}, d.straight != 0 ? d.rows : nullptr, bytes}, d.outRows});
   }
 
   // What lies beside the rows at hand.
   MOE_LANES void takeBeside(const Taken& taken, const LlHand& hand) const {
     const DispatchArgs& d = s_.args;
     const LlRows rows{s_.handle, hand.begin, hand.end, 0, 0};
+    const LlTakenArrivals<Tabled> arrivals{taken, hand};
     if (d.outRows != nullptr && d.sideBytes != 0 && d.outSide != nullptr) {
       const PartShare share = shareOf({hand.begin, hand.end}, Parts{1, d.sideBytes}, d.sideBytes, blockTeam());
-      const LlTakenRows<Tabled> places{taken, hand, s_.side(), d.straight != 0 ? d.side : nullptr, d.sideBytes};
-      s_.warp.streamRows(Delivered<LlRows, LlTakenRows<Tabled>>{{rows, share}, places, d.outSide});
+      const LlTakenSource<Tabled> from{{taken, s_.side()}, d.straight != 0 ? d.side : nullptr, d.sideBytes};
+      s_.warp.streamRows(
+          Delivered<LlRows, LlTakenArrivals<Tabled>, LlTakenSource<Tabled>>{{rows, share}, arrivals, from, d.outSide});
     }
-    llDeliverScales(s_, LlTakenRows<Tabled>{taken, hand, s_.rows(), nullptr, 0}, rows, blockTeam());
+    llDeliverScales(s_, rows, arrivals, LlTakenSlots<Tabled>{taken, s_.rows()}, blockTeam());
     if (d.payloads.count != 0) llTakePayloads(s_.warp, s_.p, s_.w, hand.begin, hand.end);
   }
 

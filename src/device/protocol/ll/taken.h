@@ -100,6 +100,9 @@ class LlTaken {
   }
   // The token of a row, before it is looked up with the others.
   MOE_LANES int laneToken(int row) const { return headToken(block_.warp.laneLoad(told(arrival(row)))); }
+  MOE_LANES int copies(const LlHand& hand, int row) const {
+    return expertRows(h_) ? headEntries(*header(hand, row)) : 1;
+  }
   // The row of the layout where a row has its copy number `copy`.
   MOE_LANES int place(const LlHand& hand, int row, int copy) const {
     if (h_.layout == Layout::flat) return row;
@@ -204,26 +207,37 @@ class LlTaken {
   const int experts_;
 };
 
-// Rows of a payload at hand, as Delivered wants them: in their slots or, if `in` is given, this rank's own in the
-// caller's input.
+// The arrivals of rows at hand.
 template <class Tabled>
-struct LlTakenRows {
+struct LlTakenArrivals {
   const LlTaken<Tabled>& taken;
   LlHand hand;
-  LlPayload payload;
-  const std::uint8_t* in;
-  std::uint32_t rowBytes;
 
-  MOE_LANES const std::uint8_t* slot(int row) const { return payload.arrived(taken.arrival(row)); }
-  MOE_LANES const std::uint8_t* source(int row) const {
-    const Arrival at = taken.arrival(row);
-    if (in == nullptr || at.from != payload.c.rank) return payload.arrived(at);
-    return in + std::int64_t{taken.laneToken(row)} * rowBytes;
-  }
-  MOE_LANES int copies(int row) const { return expertRows(payload.h) ? headEntries(*taken.header(hand, row)) : 1; }
+  MOE_LANES int copies(int row) const { return taken.copies(hand, row); }
   MOE_LANES int place(int row, int copy) const { return taken.place(hand, row, copy); }
   MOE_LANES int expert(int row, int copy) const { return entryExpert(taken.header(hand, row)[1 + copy]); }
   MOE_LANES const std::int32_t* expertOffsets() const { return taken.expertOffsets(); }
+};
+
+// Such rows of a payload in their slots.
+template <class Tabled>
+struct LlTakenSlots {
+  const LlTaken<Tabled>& taken;
+  LlPayload payload;
+  MOE_LANES const std::uint8_t* operator()(int row) const { return payload.arrived(taken.arrival(row)); }
+};
+// In their slots or, if `in` is given, this rank's own in the caller's input.
+template <class Tabled>
+struct LlTakenSource {
+  LlTakenSlots<Tabled> slotOf;
+  const std::uint8_t* in;
+  std::uint32_t rowBytes;
+
+  MOE_LANES const std::uint8_t* operator()(int row) const {
+    const Arrival at = slotOf.taken.arrival(row);
+    if (in == nullptr || at.from != slotOf.payload.c.rank) return slotOf.payload.arrived(at);
+    return in + std::int64_t{slotOf.taken.laneToken(row)} * rowBytes;
+  }
 };
 
 // Rows at hand to their places, which are looked up while the rows are on their way: a list for streamRows.
@@ -231,20 +245,21 @@ template <class S, class Tabled>
 struct LlDelivered {
   const S& s;
   LlParts share;
-  LlTakenRows<Tabled> places;
+  LlTakenArrivals<Tabled> arrivals;
+  LlTakenSource<Tabled> source;
   std::uint8_t* out;
 
-  MOE_LANES bool mayPlace() const { return places.taken.look(s, places.hand); }
+  MOE_LANES bool mayPlace() const { return arrivals.taken.look(s, arrivals.hand); }
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES int sinksMax() const { return expertRows(s.handle) ? s.handle.topk : 1; }
   MOE_LANES CopyJob job(int i) const {
     const PartOf part = share.at(i);
-    return {places.source(part.row) + part.begin, part.bytes, sinksMax()};
+    return {source(part.row) + part.begin, part.bytes, sinksMax()};
   }
   MOE_LANES Sink sink(int i, int copy) const {
     const PartOf part = share.at(i);
-    if (copy >= places.copies(part.row)) return {nullptr, nullptr, true};
-    return {out + std::int64_t{places.place(part.row, copy)} * share.rowBytes + part.begin, nullptr, true};
+    if (copy >= arrivals.copies(part.row)) return {nullptr, nullptr, true};
+    return {out + std::int64_t{arrivals.place(part.row, copy)} * share.rowBytes + part.begin, nullptr, true};
   }
 };
 

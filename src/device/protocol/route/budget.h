@@ -3,6 +3,7 @@
 // README.md.
 #pragma once
 
+#include "device/protocol/core/seldom.h"
 #include "device/protocol/route/exchange.h"
 
 namespace moe {
@@ -96,15 +97,13 @@ class Recount {
   const std::uint64_t number_;
 };
 
-template <Computes Warp>
-MOE_SELDOM bool countAgain(Warp warp, const StepParams& p, WarpIndex w) {
-  return Recount<Warp>(warp, p, w).run();
-}
-
 // False if a wait failed.
-MOE_LANES bool keepToBudget(const Routing auto& r) {
+template <Routing R>
+MOE_LANES bool keepToBudget(const R& r) {
   if (r.w.index == 0) noteWanted(r);
-  return !overflows(r) || countAgain(r.warp, r.p, r.w);
+  if (!overflows(r)) return true;
+  return seldom<Recount<typename R::Policy>>(
+      r, [](const auto& counts) { return counts.run(); }, r.w);
 }
 
 }  // namespace moe

@@ -92,9 +92,4 @@ class EmptyRoute {
   const HandleView& h_;
 };
 
-template <Computes Warp>
-MOE_SELDOM void makeEmptyRoute(Warp warp, const StepParams& p, WarpIndex w) {
-  EmptyRoute<Warp>(warp, p, w).run();
-}
-
 }  // namespace moe

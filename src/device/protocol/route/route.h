@@ -10,6 +10,7 @@
 // steps". Flags: README.md.
 #pragma once
 
+#include "device/protocol/core/seldom.h"
 #include "device/protocol/route/budget.h"
 #include "device/protocol/route/empty.h"
 #include "device/protocol/route/tokens.h"
@@ -74,7 +75,10 @@ class Route {
     countTokens(r);
     if (!sumWarps(r, &r.comm.state->routeCounted, Meeting::counts, r.epoch)) return;
     const Agreement agreement = exchange();
-    if (agreement == Agreement::refused) return makeEmptyRoute(r.warp, r.p, r.w);
+    if (agreement == Agreement::refused) {
+      return seldom<EmptyRoute<Warp>>(
+          r, [](const auto& route) { route.run(); }, r.w);
+    }
     if (agreement != Agreement::good) return;
     if (r.handle.rowsBudget != 0 && !keepToBudget(r)) return;
     if (expertRows(r.handle)) addExpertBases(r);
