@@ -10,8 +10,9 @@ namespace {
 
 using bootstrap::createUniqueId;
 
-// Threads of one process, which exchange some hundred thousand frames. A sanitizer cannot handle so many in a second.
-constexpr int kManyRanks = MOE_TEST_TSAN || MOE_TEST_ASAN ? 64 : 512;
+// Threads of one process. Each hears of each late wait before the verdict, a second later, so that the square of this
+// is the number of frames that two busy processors carry in that time.
+constexpr int kManyRanks = MOE_TEST_TSAN || MOE_TEST_ASAN ? 64 : 160;
 
 void reportWait(Bootstrap& member, int awaited) {
   member.reportLateWait(awaited, moeTimeout, fmt::format("rank {}: rank {} did not come", member.rank(), awaited));
