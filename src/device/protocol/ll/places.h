@@ -4,7 +4,6 @@
 #pragma once
 
 #include "device/protocol/ll/block.h"
-#include "device/protocol/ll/share.h"
 #include "device/protocol/route/refusal.h"
 #include "device/view/ll_slots.h"
 

@@ -5,7 +5,6 @@
 //   budget    if a rank would get too many rows: some entries are left out, and all count again     (budget.h)
 //   place     positions of every entry and row                                                      (here)
 //   headers   go to the receivers, which keep them in the handle                                    (headers.h)
-// What a lane that has tokens for itself sends is in tokens.h.
 // It is bound by the number of dependent look-ups, not by their size: see docs/internals/notebook.md, "The route's
 // steps". Flags: README.md.
 #pragma once
@@ -13,7 +12,7 @@
 #include "device/protocol/core/seldom.h"
 #include "device/protocol/route/budget.h"
 #include "device/protocol/route/empty.h"
-#include "device/protocol/route/tokens.h"
+#include "device/protocol/route/headers.h"
 
 namespace moe {
 
