@@ -33,7 +33,7 @@ NOT_FROM = [
     (r"src/transport/(verbs|ibgda)/", r"transport/tcp/", "a transport knows no other"),
 ]
 
-CUDA_FILES = r"src/device/(policy/cuda/\w+|(rows|queue/mlx5)/cuda_\w+)\.h"
+CUDA_FILES = r"src/device/(policy/cuda/\w+|rows/fp8|queue/mlx5/cuda_\w+)\.h"
 POLICIES = CUDA_FILES + r"|src/device/(policy/host/\w+|view/flag)\.h"
 
 # Pattern, where (a pattern of paths), where not, reason.
@@ -46,7 +46,7 @@ BANNED = [
     (r"\bcudaMalloc\w*\s*\(|\bcudaFree\w*\s*\(|\bcudaHostAlloc\s*\(", r"src/", r"src/\w+/cuda_\w+\.(h|cc|cu)",
      "memory belongs to an owner class (a cuda_* file)"),
     (r"\bvolatile\b", r"src/", CUDA_FILES, "volatile orders nothing; use a Flag"),
-    (r"\b(__)?asm(__)?\b", r"src/", CUDA_FILES, "instructions are spelled in src/device/policy/cuda and cuda_*.h only"),
+    (r"\b(__)?asm(__)?\b", r"src/", CUDA_FILES, "instructions are spelled in src/device/policy/cuda and rows/fp8.h only"),
     (r"\b__CUDA_ARCH__\b", r"src/", CUDA_FILES + r"|src/device/kernels/step_kernels\.h", "protocol files do not know the machine"),
     (r"\bmemory_order|\batomic_thread_fence\b", r"src/(device|api)/", POLICIES, "order is named by policy operations only"),
     (r"\bif constexpr\s*\(\s*Warp::", r"src/device/", POLICIES, "protocol code is the same for every policy"),
