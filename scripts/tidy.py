@@ -33,7 +33,7 @@ NOT_FROM = [
     (r"src/transport/(verbs|ibgda)/", r"transport/tcp/", "a transport knows no other"),
 ]
 
-CUDA_FILES = r"src/device/(policy/cuda/\w+|rows/fp8|queue/mlx5/cuda_\w+)\.h"
+CUDA_FILES = r"src/device/(policy/cuda/\w+|rows/fp8)\.h"
 POLICIES = CUDA_FILES + r"|src/device/(policy/host/\w+|view/flag)\.h"
 
 # Pattern, where (a pattern of paths), where not, reason.
