@@ -1,11 +1,11 @@
 // Writes completions as an adapter does. It uses the offsets of the format, independently of the readers in
-// device/queue/mlx5/cqe.h.
+// device/queue/mlx5/completion_queue.h.
 #pragma once
 
 #include <atomic>
 #include <cstring>
 
-#include "device/queue/mlx5/cqe.h"
+#include "device/queue/mlx5/completion_queue.h"
 
 namespace moe::test {
 

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <string>
 
-#include "device/queue/mlx5/syndrome.h"
+#include "device/queue/mlx5/completion_queue.h"
 #include "support/base/rng.h"
 
 namespace moe::test {

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "device/queue/mlx5/syndrome.h"
+#include "device/queue/mlx5/completion_queue.h"
 
 namespace moe::test {
 
