@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "device/policy/host/queue_memory.h"
-#include "device/queue/mlx5/submit.h"
+#include "device/queue/mlx5/send_queue.h"
 #include "fake_mlx5/oracle.h"
 #include "fake_mlx5/other_wqes.h"
 

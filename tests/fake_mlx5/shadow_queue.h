@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "device/policy/host/queue_memory.h"
-#include "device/queue/mlx5/submit.h"
+#include "device/queue/mlx5/send_queue.h"
 
 namespace moe::test {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "device/queue/mlx5/submit.h"
+#include "device/queue/mlx5/send_queue.h"
 #include "fake_mlx5/other_wqes.h"
 
 namespace moe::test {

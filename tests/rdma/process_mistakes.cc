@@ -59,7 +59,7 @@ class Workbench {
   mlx5::LocalRange local() const { return {wordAddress(0), region_.region->lkey, 8}; }
   mlx5::RemoteAddress remote() const { return {wordAddress(1), region_.region->rkey}; }
 
-  // The steps of submit.h by hand, in any order.
+  // The steps of send_queue.h by hand, in any order.
   void write(std::uint64_t index) { writeAs(index, mlx5::headAt(queue(), index, mlx5::kSignalled)); }
   void writeAs(std::uint64_t index, const mlx5::WqeHead& head) {
     mlx5::writeWqe(HostQueueMemory(), queue(), index, mlx5::inlineWrite(head, remote(), mlx5::inlineFlag(7)));

@@ -14,7 +14,7 @@ void expectAllWell(const WorldResult& result) {
   EXPECT_TRUE(result.leftBehind.empty()) << result.leftBehind.front();
 }
 
-// ---- Transfers, posted by ibv_post_send and by device/queue/mlx5/submit.h
+// ---- Transfers, posted by ibv_post_send and by device/queue/mlx5/send_queue.h
 
 struct Transfer {
   const char* name;

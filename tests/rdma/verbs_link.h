@@ -11,7 +11,7 @@
 
 #include "device/policy/host/queue_memory.h"
 #include "device/queue/mlx5/completion_queue.h"
-#include "device/queue/mlx5/submit.h"
+#include "device/queue/mlx5/send_queue.h"
 
 namespace moe::test {
 
@@ -19,7 +19,7 @@ struct LinkSettings {
   std::uint32_t slots = 64, completions = 255, receives = 16;
   unsigned timeout = 14, retries = 6, notReadyRetries = 7, reads = 8, readsOfPeer = 8;  // as in verbs
   unsigned access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-  bool byQueues = false;  // posts by submit.h instead of ibv_post_send
+  bool byQueues = false;  // posts by send_queue.h instead of ibv_post_send
 };
 
 struct Operation {
@@ -55,7 +55,7 @@ class Link {
   Done next();    // waits
   void finish();  // waits for all signalled operations; throws if any failed
 
-  // For tests that do the steps of submit.h by hand.
+  // For tests that do the steps of send_queue.h by hand.
   const mlx5::SendQueue& queue() const { return queue_; }
 
  private:

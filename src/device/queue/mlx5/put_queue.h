@@ -8,7 +8,7 @@
 // CPU threads post by postPuts, the lanes of a GPU's warp by device/policy/cuda/put_queue.h.
 #pragma once
 
-#include "device/queue/mlx5/submit.h"
+#include "device/queue/mlx5/send_queue.h"
 #include "device/queue/put.h"
 
 namespace moe::mlx5 {
