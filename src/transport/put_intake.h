@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "device/queue/put_ring.h"
+#include "device/queue/put.h"
 
 namespace moe {
 

@@ -2,7 +2,7 @@
 // adapter, to which they post themselves.
 #pragma once
 
-#include "device/queue/put_ring.h"
+#include "device/queue/put.h"
 
 namespace moe {
 
