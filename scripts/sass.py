@@ -167,7 +167,7 @@ def row_accesses(code):
     return accesses(blocks, rows)
 
 
-# ---- Instructions of a warp that posts puts (src/device/policy/cuda/put_queue.h)
+# ---- Instructions of a warp that posts puts (src/device/policy/cuda/puts.h)
 
 POST = re.compile(r"\$\S*cuda_put_queue4post")
 CALL = "CALL.post"

@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(256, 1)
 
 }  // namespace
 
-// Named like the namespace of device/policy/cuda/put_queue.h, because the checker knows it by its name.
+// Named like the namespace of device/policy/cuda/puts.h, because the checker knows it by its name.
 namespace cuda_put_queue {
 
 __device__ __noinline__ bool post(unsigned long long* counters, Quad* queue, Quad put, bool rings) {

@@ -5,7 +5,7 @@
 // The adapter is told when a word is posted, or when many slots wait. Bytes are useless before their word, and a
 // doorbell is expensive.
 //
-// CPU threads post by postPuts, the lanes of a GPU's warp by device/policy/cuda/put_queue.h.
+// CPU threads post by postPuts, the lanes of a GPU's warp by device/policy/cuda/puts.h.
 #pragma once
 
 #include "device/queue/mlx5/send_queue.h"
