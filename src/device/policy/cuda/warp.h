@@ -8,9 +8,9 @@
 
 #include "device/policy/contract.h"
 #include "device/policy/cuda/cast.h"
+#include "device/policy/cuda/patience.h"
 #include "device/policy/cuda/pick.h"
 #include "device/policy/cuda/sums.h"
-#include "device/policy/cuda/watch.h"
 #include "device/policy/cuda/wire.h"
 #include "device/view/views.h"
 
