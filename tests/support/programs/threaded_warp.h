@@ -17,7 +17,7 @@
 #include "device/policy/host/landing.h"
 #include "device/policy/host/patience.h"
 #include "device/policy/host/queue_memory.h"
-#include "device/policy/host/stopwatch.h"
+#include "device/policy/host/record.h"
 #include "device/rows/cast_row.h"
 #include "device/view/views.h"
 #include "support/programs/lane_barrier.h"

@@ -14,7 +14,6 @@
 #include "device/policy/host/patience.h"
 #include "device/policy/host/queue_memory.h"
 #include "device/policy/host/record.h"
-#include "device/policy/host/stopwatch.h"
 #include "device/policy/host/wait.h"
 #include "device/queue/mlx5/put_queue.h"
 #include "device/rows/cast_row.h"
