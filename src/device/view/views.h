@@ -3,10 +3,8 @@
 #pragma once
 
 #include "device/view/failure.h"
-#include "device/view/handle_state.h"
 #include "device/view/ll_tables.h"
 #include "device/view/placement.h"
-#include "device/view/ready_words.h"
 #include "device/view/remote_view.h"
 #include "device/view/window_layout.h"
 
@@ -190,6 +188,37 @@ struct RailTables {
   std::int32_t* start;     // HT: [kHtWaves + 1][domains] first index of a wave's rows
 };
 
+// Private device memory of a handle that outlives a step.
+struct HandleState {
+  std::uint64_t dispatchEpoch, combineEpoch;    // of the operation that was started last
+  std::uint64_t dispatchHanded, combineHanded;  // its number among those that go like it, at once or in waves
+  std::uint64_t combineLeft;  // the combine whose second part sends what the first one has not: its epoch
+  std::uint32_t routes;       // the latest ticket whose counts were received, the tag of the host's counts
+  std::uint32_t fault;        // not 0: resultOf why nothing of the handle is delivered until its next route
+  std::uint32_t silent;       // 1: the operation that was started last delivers nothing
+  std::uint64_t faults;       // so far
+};
+
+// A count for the host, in memory that it sees, with the ticket of its route. Each word says for itself whether it has
+// come, so steps store them in no order and fence nothing.
+using CountWord = std::uint64_t;
+MOE_HOST_DEVICE constexpr CountWord countWord(std::uint32_t ticket, std::int32_t count) {
+  return std::uint64_t{ticket} << 32 | static_cast<std::uint32_t>(count);
+}
+constexpr std::uint32_t ticketOf(CountWord word) {
+  return static_cast<std::uint32_t>(word >> 32);
+}
+constexpr std::int32_t countOf(CountWord word) {
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(word));
+}
+
+// What a handle tells the host. `fault` says what HandleState::fault stands for. A route that changes it publishes
+// `rows` behind it. Behind `layoutRows` are the arrays of HandleView::hostPerRank and so on.
+struct HostCounts {
+  Failure fault;
+  CountWord rows, layoutRows;
+};
+
 struct HandleView {
   ExpertMap map;
   int placesNamed;            // experts that a placement may have: the map's, or more if some are on no rank of it
@@ -316,6 +345,22 @@ struct DispatchArgs {
   int padding;            // PadBits
   int idBase, invalidId;  // outTopkIdx: of this rank's first expert; of none here
 };
+
+// How a combine learns that the experts have made its rows: src/device/protocol/combine/README.md, "Combine behind
+// blocks of the experts' rows". Words that a kernel beside a combine counts up as it makes the rows of local experts,
+// in the layout of the handle. A row's word is number expert * wordsEach + (row - expert * rowsEach) >> shift.
+struct ReadyWords {
+  const std::uint32_t* words;  // NULL: the rows are there
+  std::uint32_t value;         // what a word must have reached
+  int shift;                   // of a row number: a block has 2^shift rows
+  int wordsEach, rowsEach;     // of an expert whose rows and words begin at a place of their own; else 0
+
+  MOE_HOST_DEVICE std::int64_t number(int expert, int row) const {
+    return std::int64_t{expert} * wordsEach + ((row - expert * rowsEach) >> shift);
+  }
+  MOE_HOST_DEVICE int blocks(int rows) const { return (rows + (1 << shift) - 1) >> shift; }
+};
+inline constexpr int kShiftsRowsAway = 31;  // a word for each expert
 
 inline constexpr std::int64_t kAnyRows = INT64_MAX;
 
