@@ -1,4 +1,4 @@
-#include "device/policy/cuda/queue_memory.h"
+#include "device/policy/cuda/flags.h"
 #include "gpu/cuda_memory.h"
 #include "gpu/mlx5_probe.h"
 

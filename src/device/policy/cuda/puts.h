@@ -6,7 +6,7 @@
 // spends no registers on it where nothing is put.
 #pragma once
 
-#include "device/policy/cuda/queue_memory.h"
+#include "device/policy/cuda/flags.h"
 #include "device/policy/cuda/warp.h"
 #include "device/queue/mlx5/put_queue.h"
 
