@@ -7,6 +7,7 @@
 #include "device/kernels/step_code.h"
 #include "device/policy/cuda/block.h"
 #include "device/policy/cuda/bulk_sums.h"
+#include "device/policy/cuda/bulk_warp.h"
 #include "device/policy/cuda/puts.h"
 
 namespace moe {

@@ -7,6 +7,7 @@
 
 #include "device/rows/block_scales.h"
 #include "device/rows/cast_type.h"
+#include "device/rows/fp8.h"
 #include "device/rows/row_jobs.h"
 
 namespace moe {

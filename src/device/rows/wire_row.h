@@ -19,6 +19,7 @@
 #pragma once
 
 #include "device/rows/block_scales.h"
+#include "device/rows/fp8.h"
 #include "device/rows/logfmt.h"
 
 namespace moe {

@@ -6,6 +6,7 @@
 #include "device/view/ll_tables.h"
 #include "device/view/placement.h"
 #include "device/view/remote_view.h"
+#include "device/view/scale_grid.h"
 #include "device/view/window_layout.h"
 
 namespace moe {

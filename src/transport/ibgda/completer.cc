@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/quiet_thread.h"
+#include "device/queue/mlx5/completion_queue.h"
 #include "transport/rdma/pace.h"
 
 namespace moe::ibgda {

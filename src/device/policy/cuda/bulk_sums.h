@@ -11,6 +11,7 @@
 #pragma once
 
 #include "device/policy/cuda/bulk_warp.h"
+#include "device/policy/cuda/landing.h"
 
 namespace moe {
 

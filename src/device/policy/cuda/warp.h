@@ -8,6 +8,7 @@
 
 #include "device/policy/contract.h"
 #include "device/policy/cuda/cast.h"
+#include "device/policy/cuda/landing.h"
 #include "device/policy/cuda/patience.h"
 #include "device/policy/cuda/pick.h"
 #include "device/policy/cuda/sums.h"

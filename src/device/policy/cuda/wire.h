@@ -7,6 +7,7 @@
 // have what they need. The row's float stays until the part is made.
 #pragma once
 
+#include "device/policy/cuda/landing.h"
 #include "device/policy/cuda/sums.h"
 #include "device/rows/wire_sums.h"
 

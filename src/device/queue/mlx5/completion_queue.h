@@ -3,6 +3,7 @@
 // queue back.
 #pragma once
 
+#include "device/queue/mlx5/byte_order.h"
 #include "device/queue/mlx5/send_queue.h"
 
 namespace moe::mlx5 {

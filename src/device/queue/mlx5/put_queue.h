@@ -9,6 +9,7 @@
 #pragma once
 
 #include "device/queue/mlx5/send_queue.h"
+#include "device/queue/mlx5/wqe.h"
 #include "device/queue/put.h"
 
 namespace moe::mlx5 {

@@ -6,6 +6,7 @@
 // posters fail. The queue is then useless, and its rank has failed. An error completion has the same effect.
 #pragma once
 
+#include "device/queue/mlx5/byte_order.h"
 #include "device/queue/mlx5/wqe.h"
 #include "device/queue/queue_wait.h"
 
