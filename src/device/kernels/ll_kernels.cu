@@ -1,5 +1,4 @@
-#include "device/kernels/ll_combine_steps.h"
-#include "device/kernels/ll_dispatch_steps.h"
+#include "device/kernels/ll_steps.h"
 #include "device/kernels/step_kernels.h"
 
 template <>

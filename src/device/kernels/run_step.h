@@ -3,8 +3,7 @@
 
 #include "device/kernels/combine_steps.h"
 #include "device/kernels/ht_dispatch_steps.h"
-#include "device/kernels/ll_combine_steps.h"
-#include "device/kernels/ll_dispatch_steps.h"
+#include "device/kernels/ll_steps.h"
 #include "device/kernels/route_steps.h"
 
 namespace moe {

@@ -1,5 +1,5 @@
 #include "device/kernels/combine_steps.h"
-#include "device/kernels/ll_combine_steps.h"
+#include "device/kernels/ll_steps.h"
 #include "support/simulator/sim_steps.h"
 #include "support/simulator/sim_warp.h"
 

@@ -1,7 +1,9 @@
-// The code of the LL dispatches: of handles that are routed, or with the route inside.
+// The code of the LL steps: dispatches of handles that are routed, or with the route inside, and combines whose rows land at
+// their owners, as they are or in a wire format.
 #pragma once
 
 #include "device/kernels/step_code.h"
+#include "device/protocol/ll/combine.h"
 #include "device/protocol/ll/dispatch.h"
 #include "device/protocol/ll/route_dispatch.h"
 
@@ -20,6 +22,14 @@ struct StepCode<Step::llRouteDispatch> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
     llRouteDispatch(warp, p, w);
+  }
+};
+
+template <Step kStep>
+requires(rowOf(kStep).lands) struct StepCode<kStep> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    LlCombine<Warp, rowOf(kStep).coded()>(warp, p, w).run();
   }
 };
 
