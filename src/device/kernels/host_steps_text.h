@@ -1,6 +1,33 @@
 // The steps over the host policy, for each build. Parameters are those of device/view/views.h, which every build knows
 // under its own name.
+//
+// MOE_HOST_BUILD and MOE_HOST_TARGET name a build for some processors only. All of our own code is then compiled in a
+// namespace of its own: the linker keeps one of several functions with one name, and that one would then run on other
+// processors too. For the same reason foreign headers come first, compiled for every processor.
 #pragma once
+
+#if defined(MOE_HOST_BUILD)
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <thread>
+#include <type_traits>
+
+#define MOE_PRAGMA(text) _Pragma(#text)
+#define MOE_EXPANDED_PRAGMA(text) MOE_PRAGMA(text)
+#if defined(__clang__)
+MOE_EXPANDED_PRAGMA(clang attribute push(__attribute__((target(MOE_HOST_TARGET))), apply_to = function))
+#else
+#pragma GCC push_options
+MOE_EXPANDED_PRAGMA(GCC target(MOE_HOST_TARGET))
+#endif
+#define moe MOE_HOST_BUILD
+#endif
 
 #include "device/kernels/run_step.h"
 #include "device/policy/host/warp.h"
@@ -14,3 +41,12 @@ void runHostStepHere(int step, const void* params, const int* warp, void* pace) 
 }
 
 }  // namespace moe
+
+#if defined(MOE_HOST_BUILD)
+#undef moe
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
