@@ -1,7 +1,7 @@
 // How backends run steps: MOECOMM_BULK, MOECOMM_HOST_SIMD, MOECOMM_HOST_THREADS.
 #pragma once
 
-#include "device/kernels/host_simd.h"
+#include "device/kernels/host_steps.h"
 
 namespace moe {
 

@@ -2,11 +2,17 @@
 // more instructions. All builds give the same bits.
 #pragma once
 
-#include "device/kernels/host_simd.h"
-#include "device/policy/host/pace.h"
-#include "device/view/steps.h"
+#include <cstdint>
 
 namespace moe {
+
+class HostPace;
+enum class Step;
+struct StepParams;
+struct WarpIndex;
+
+// The instruction sets that the host's steps are built for (MOECOMM_HOST_SIMD).
+enum class HostSimd : std::int32_t { automatic, none, avx2, avx512 };
 
 // Does one warp's part of a step. `pace` is the calling thread's.
 using HostStepRunner = void (*)(Step step, const StepParams& params, WarpIndex warp, HostPace& pace);
