@@ -1,3 +1,6 @@
+// The kernels of the route and of the steps that tell of it, and the one that tells the host what the clock of the
+// steps' records shows.
+#include "device/kernels/kernels.h"
 #include "device/kernels/route_steps.h"
 #include "device/kernels/step_kernels.h"
 
@@ -5,3 +8,19 @@ template <>
 const void* moe::kernelOf<moe::StepFamily::route>(const KernelChoice& choice) {
   return kernelIn<StepFamily::route>(choice);
 }
+
+namespace moe {
+namespace {
+
+__global__ void clockKernel(std::uint64_t* to) {
+  cuda_flags::storeRelease(to, cuda_flags::nanoseconds());
+}
+
+}  // namespace
+
+cudaError_t launchClock(std::uint64_t* to, cudaStream_t stream) {
+  clockKernel<<<1, 1, 0, stream>>>(to);
+  return cudaGetLastError();
+}
+
+}  // namespace moe
