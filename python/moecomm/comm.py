@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native, errors
 from ._library import library
 from .checks import Place
 from .handle import Handle
 from .lifetime import Native
+from .membership import Info as Info
+from .membership import Limits as Limits
+from .membership import Membership, limits_of, values_of
 from .options import HandleOptions
 from .settings import TRANSPORTS, has_callbacks, make_config
 from .values import INT32_MAX, integer, no_keyword, without_zero
@@ -23,23 +26,6 @@ if TYPE_CHECKING:
     from .options import CommunicatorOptions
 
 
-class Info(NamedTuple):
-    """The answer of moeCommGetInfo."""
-
-    nranks: int
-    rank: int
-    backend: int
-    device: int
-    domain: int
-    domain_count: int
-    domain_rank: int
-    domain_size: int
-    timeout_ms: int
-    bulk_copies: int
-    window_bytes: int
-    heap_bytes: int
-
-
 class Peer(NamedTuple):
     """The answer of moeCommGetPeerInfo."""
 
@@ -49,21 +35,6 @@ class Peer(NamedTuple):
     process_id: int
     device: int
     host_name: str
-
-
-class Limits(NamedTuple):
-    """The answer of moeGetLimits."""
-
-    ranks_max: int
-    topk_max: int
-    experts_max: int
-    tokens_max: int
-    ll_tokens_max: int
-    row_alignment: int
-    row_bytes_max: int
-    side_bytes_max: int
-    outstanding_max: int
-    ll_sets: int
 
 
 class MemorySize(NamedTuple):
@@ -99,7 +70,7 @@ def unique_id() -> bytes:
 
 def limits() -> Limits:
     """The library's limits."""
-    return _limits_of(None)
+    return limits_of(None)
 
 
 def memory_size(nranks: int, **config: Unpack[CommunicatorOptions]) -> MemorySize:
@@ -107,17 +78,7 @@ def memory_size(nranks: int, **config: Unpack[CommunicatorOptions]) -> MemorySiz
     size = _native.moeMemorySize_t()
     nranks = integer(nranks, "nranks")
     errors.check(library(), library().moeCommGetMemorySize(nranks, make_config(config), ctypes.byref(size)))
-    return MemorySize(*_values_of(size))
-
-
-def _values_of(struct: ctypes.Structure) -> List[Any]:
-    return [getattr(struct, field[0]) for field in struct._fields_[1:]]
-
-
-def _limits_of(comm: Optional[int]) -> Limits:
-    values = _native.moeLimits_t()
-    errors.check(library(), library().moeGetLimits(comm, ctypes.byref(values)), comm)
-    return Limits(*_values_of(values))
+    return MemorySize(*values_of(size))
 
 
 def _unique_id_from(identity: Any) -> _native.moeUniqueId_t:
@@ -134,7 +95,7 @@ def _backend_of(info: Info) -> str:
     return "cuda" if info.backend == _native.moeBackendCuda else "host"
 
 
-class Communicator:
+class Communicator(Membership):
     """One rank of a group. The constructor blocks until all `nranks` ranks have joined. Use it as a context manager, or
     call destroy(). A communicator that is dropped without that is destroyed in the background, with a ResourceWarning.
     One that still exists when the interpreter exits is destroyed then. Do not rely on either.
@@ -145,8 +106,6 @@ class Communicator:
     interface_name, dump_folder, watch_folder, log_level "none".."trace", log (a callable with level and line), allocate (a callable with size and
     kind that returns an address) and free (with address, size and kind). Any thread may call log functions and
     allocators until the communicator is destroyed. They must not destroy it."""
-
-    native: Native
 
     def __init__(self, nranks: int, rank: int, identity: bytes, **settings: Unpack[CommunicatorOptions]):
         nranks, rank = integer(nranks, "nranks"), integer(rank, "rank")
@@ -239,14 +198,6 @@ class Communicator:
             return sentence.decode(errors="replace")
 
     @property
-    def info(self) -> Info:
-        """Info: nranks, rank, backend, device, domain, ..."""
-        info = _native.moeCommInfo_t()
-        with self.native as pointer:
-            errors.check(library(), library().moeCommGetInfo(pointer, ctypes.byref(info)), pointer)
-        return Info(*_values_of(info))
-
-    @property
     def rank(self) -> int:
         return self.info.rank
 
@@ -258,12 +209,6 @@ class Communicator:
     def backend(self) -> str:
         """ "host" or "cuda"."""
         return _backend_of(self.info)
-
-    @property
-    def limits(self) -> Limits:
-        """The library's limits as this communicator was built."""
-        with self.native as pointer:
-            return _limits_of(pointer)
 
     def peer(self, rank: int) -> Peer:
         """Peer: rank, transport ("self", "direct", "shm", "cuda-ipc", "tcp", "verbs", "ibgda"), domain, process_id,

@@ -15,6 +15,7 @@ from .dispatch_arguments import DispatchArguments, cast_type
 from .handle_queries import HANDLE_MODES, HandleQueries
 from .handle_refusals import ON_FAULT, HandleRefusals
 from .layouts import LAYOUTS, Layout
+from .membership import Membership
 from .options import COMBINE_DEFAULTS, DISPATCH_DEFAULTS, CombineOptions, DispatchOptions, complete
 from .outputs import LEFT_OUT, require_template, rows_like
 from .placement import placement_of
@@ -24,7 +25,6 @@ from .values import choice, integer
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .comm import Communicator
     from .names import Duplicates, IndexType, LayoutName, Mode, OnFault
 
 DUPLICATES = {"fail": _native.moeDuplicatesFail, "merge": _native.moeDuplicatesMerge}
@@ -61,7 +61,7 @@ class Handle(HandleQueries, HandleRefusals):
 
     def __init__(
         self,
-        comm: Communicator,
+        comm: Membership,
         experts: int,
         topk: int,
         layout: LayoutName = "flat",

@@ -11,10 +11,10 @@ from .casts import CASTS, scale_words
 from .checks import require_shape, take
 from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView, Statistics
 from .layouts import Layout, block_axes
+from .membership import Membership
 from .values import choice, integer
 
 if TYPE_CHECKING:
-    from .comm import Communicator
     from .names import CastType
 
 HANDLE_MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
@@ -23,7 +23,7 @@ HANDLE_MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _nat
 class HandleQueries:
     """The part of Handle that asks."""
 
-    _comm: Communicator
+    _comm: Membership
     _layout: Layout
     _next_layout: Layout
     _experts: int

@@ -6,15 +6,13 @@ which the others hear of, and only then raises its error. Decision 0095."""
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _native, errors
 from .arrays import describe, stream_address
 from .checks import ROW_TYPES, row_format
 from .combine_arguments import WIRES
-
-if TYPE_CHECKING:
-    from .comm import Communicator
+from .membership import Membership
 
 ON_FAULT = {"raise": 1, "status": 0}
 # Results of calls that have changed nothing, so that the rank may still take part.
@@ -54,7 +52,7 @@ class SummedRows(NamedTuple):
 class HandleRefusals:
     """The part of Handle that says what went wrong, here or elsewhere."""
 
-    _comm: Communicator
+    _comm: Membership
     _pointer: Optional[int]
     calls: int  # in which this rank took part
     _low_latency: bool

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import operator
-from typing import TYPE_CHECKING, Any, Dict, Sequence, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
 from . import _library, errors
 from .arrays import type_of_typestr
+from .membership import Membership
 from .values import INT64_MAX, integer
-
-if TYPE_CHECKING:
-    from .comm import Communicator
 
 
 class WindowMemory:
@@ -20,7 +18,7 @@ class WindowMemory:
     torch.as_tensor(memory) (cuda backend) are views of it, with this `shape` and `typestr` ("<f4", "<u2", ...). free()
     or the communicator's destroy frees it. No view may be used afterwards."""
 
-    def __init__(self, comm: Communicator, shape: Sequence[int], typestr: str):
+    def __init__(self, comm: Membership, shape: Sequence[int], typestr: str):
         if not hasattr(shape, "__iter__"):
             raise TypeError(f"shape is {shape!r}, expected a sequence of integers")
         self.shape: Tuple[int, ...] = tuple(
