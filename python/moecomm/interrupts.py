@@ -13,13 +13,21 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Callable, List
-
-if TYPE_CHECKING:
-    from .lifetime import Native
+from typing import Callable, List, Optional, Protocol, Sequence
 
 # A call may have this much time to end by itself: most do, and their communicator stays good.
 PATIENCE_SECONDS = 0.25
+
+
+class Interruptible(Protocol):
+    """What Ctrl-C can end: a native communicator, see lifetime.py."""
+
+    entered: int  # calls of the main thread so far
+
+    def is_called_by(self, thread: Optional[int]) -> bool: ...
+
+    def abort(self) -> None: ...
+
 
 main_thread = threading.main_thread().ident
 _writer = -1  # of the pipe that Python tells of signals
@@ -32,7 +40,7 @@ def may_be_interrupted() -> bool:
     return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def watch(natives: Callable[[], List[Native]]) -> None:
+def watch(natives: Callable[[], Sequence[Interruptible]]) -> None:
     """Begins to look for SIGINT, or takes the place again that others have taken since. Only the main thread can.
     natives: the communicators that there are."""
     global _writer, _former
@@ -47,7 +55,7 @@ def watch(natives: Callable[[], List[Native]]) -> None:
         _former = former
 
 
-def _look(reader: int, natives: Callable[[], List[Native]]) -> None:
+def _look(reader: int, natives: Callable[[], Sequence[Interruptible]]) -> None:
     while True:
         numbers = os.read(reader, 64)
         if not numbers:
@@ -61,7 +69,7 @@ def _look(reader: int, natives: Callable[[], List[Native]]) -> None:
             _end_calls(natives())
 
 
-def _end_calls(natives: List[Native]) -> None:
+def _end_calls(natives: Sequence[Interruptible]) -> None:
     waiting = [(native, native.entered) for native in natives if native.is_called_by(main_thread)]
     if not waiting:
         return
