@@ -9,7 +9,7 @@ import functools
 import inspect
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Tuple
 
 import torch
 from torch import Tensor
@@ -18,25 +18,35 @@ from torch.autograd.function import once_differentiable
 from .. import errors
 from ..casts import SCALE_TYPES, code_bytes, is_packed, scale_words
 from ..parts import Cast, Describe, Grads, Payload
+from ..ring import HandleRing
 from .memory import counts_of, rows_per_expert
 
-if TYPE_CHECKING:
-    from .dispatcher import Dispatcher
+
+class Owner(Protocol):
+    """What operators need of a Dispatcher."""
+
+    ring: HandleRing
+    device: torch.device
+
+    def stream(self) -> Any: ...
+
+    def take_part(self, operator: str, error: Exception, given: Dict[str, Any]) -> None: ...
+
 
 living: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
 _keys = itertools.count(1)
 _C: Any = torch._C  # whose stubs lack some names
 
 
-def register(dispatcher: "Dispatcher") -> int:
+def register(dispatcher: Owner) -> int:
     """Gives a Dispatcher the number by which operators find it."""
     key = next(_keys)
     living[key] = dispatcher
     return key
 
 
-def _find(key: int) -> "Dispatcher":
-    found: Optional["Dispatcher"] = living.get(key)
+def _find(key: int) -> Owner:
+    found: Optional[Owner] = living.get(key)
     if found is None:
         raise errors.InvalidUsage(f"the Dispatcher with key {key} is gone: keep it as long as its tensors are used")
     return found
@@ -163,7 +173,7 @@ def _redispatch_fake(rows: Tensor, ticket: Tensor, key: int, count: int) -> Tens
 # ---- Combine ---------------------------------------------------------------------------------------------------------
 
 
-def _combine(owner: "Dispatcher", ticket: Tensor, rows: Tensor, tokens: int, **options: Any) -> Tensor:
+def _combine(owner: Owner, ticket: Tensor, rows: Tensor, tokens: int, **options: Any) -> Tensor:
     handle = owner.ring.use(int(ticket.item()))
     out = rows.new_empty((tokens, rows.shape[1]))
     handle.combine(rows, out, stream=owner.stream(), **options)
