@@ -81,23 +81,50 @@ MOE_HOST_DEVICE constexpr std::uint32_t resultOf(const Failure& why) {
 // A rank whose word of what must agree is not like ours.
 MOE_HOST_DEVICE constexpr Failure disagreement(Phase phase, int peer, std::uint64_t ours, std::uint64_t theirs,
                                                int word = 0) {
-  return {
-      0, Fault::disagreement, phase, peer, 0, word, static_cast<std::int64_t>(ours), static_cast<std::int64_t>(theirs)};
+  return {.ready = 0,
+          .fault = Fault::disagreement,
+          .phase = phase,
+          .peer = peer,
+          .reserved = 0,
+          .index = word,
+          .expected = static_cast<std::int64_t>(ours),
+          .actual = static_cast<std::int64_t>(theirs)};
 }
 
 // A rank that has too little of what `fault` names.
 MOE_HOST_DEVICE constexpr Failure tooLittle(Fault fault, Phase phase, int peer, std::int64_t has, std::int64_t needs) {
-  return {0, fault, phase, peer, 0, 0, has, needs};
+  return {.ready = 0,
+          .fault = fault,
+          .phase = phase,
+          .peer = peer,
+          .reserved = 0,
+          .index = 0,
+          .expected = has,
+          .actual = needs};
 }
 // A rank for which `phase` waits in vain.
 MOE_HOST_DEVICE constexpr Failure lateRank(Phase phase, int peer, std::uint64_t awaited, std::uint64_t seen) {
-  return {0, Fault::timeout, phase, peer, 0, 0, static_cast<std::int64_t>(awaited), static_cast<std::int64_t>(seen)};
+  return {.ready = 0,
+          .fault = Fault::timeout,
+          .phase = phase,
+          .peer = peer,
+          .reserved = 0,
+          .index = 0,
+          .expected = static_cast<std::int64_t>(awaited),
+          .actual = static_cast<std::int64_t>(seen)};
 }
 
 // Rows of a local expert of this rank, of which word `word` of CombineArgs::ready tells: expert << 32 | word.
 MOE_HOST_DEVICE constexpr Failure lateExpert(int rank, int expert, std::int64_t word, std::uint32_t awaited,
                                              std::uint32_t seen) {
-  return {0, Fault::timeout, Phase::expertRows, rank, 0, std::int64_t{expert} << 32 | word, awaited, seen};
+  return {.ready = 0,
+          .fault = Fault::timeout,
+          .phase = Phase::expertRows,
+          .peer = rank,
+          .reserved = 0,
+          .index = std::int64_t{expert} << 32 | word,
+          .expected = awaited,
+          .actual = seen};
 }
 
 }  // namespace moe

@@ -62,7 +62,16 @@ class CudaBulkSums : public CudaBulk {
     __syncwarp();
     lookUp(list, 0, shift);
     if (!mayRead(list)) return false;
-    Feed next{shift, termsMax, n < size ? n : size, 0, 0, 0, 0, 0, 0, 0};
+    Feed next{.shift = shift,
+              .termsMax = termsMax,
+              .known = n < size ? n : size,
+              .sum = 0,
+              .bytes = 0,
+              .share = 0,
+              .offset = 0,
+              .terms = 0,
+              .term = 0,
+              .rows = 0};
 #pragma unroll 1
     for (int begin = 0; begin < n; begin += size) {
       feed(next);  // sums without terms feed nothing when they are made

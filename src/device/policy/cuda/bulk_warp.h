@@ -207,7 +207,13 @@ class CudaBulkWarp : public CudaBulk {
   template <bool kPairs>
   MOE_LANES void moveJob(const Desk& desk, int item, unsigned byEngine, unsigned byLanes) const {
     const CopyJob job = desk.jobs[item];
-    Piece piece{&desk, byEngine, byLanes, 0, 0, 0, 0};
+    Piece piece{.desk = &desk,
+                .byEngine = byEngine,
+                .byLanes = byLanes,
+                .offset = 0,
+                .bytes = 0,
+                .sideOffset = 0,
+                .sideBytes = 0};
     for (; piece.offset < job.bytes; piece.offset += piece.bytes) {
       const std::uint32_t left = job.bytes - piece.offset;
       piece.bytes = left < stageBytes_ ? left : stageBytes_;

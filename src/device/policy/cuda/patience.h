@@ -103,14 +103,7 @@ MOE_LANES Failure inVain(Failure late, CudaPatience::End end) {
   return late;
 }
 MOE_LANES Failure lateFlag(const Flag* flag, std::uint64_t epoch, Awaited awaited, int index) {
-  return {0,
-          Fault::timeout,
-          awaited.phase,
-          awaited.rank(index),
-          0,
-          0,
-          static_cast<std::int64_t>(epoch),
-          static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))};
+  return lateRank(awaited.phase, awaited.rank(index), epoch, flagEpoch(cuda_flags::loadRelaxed(flag)));
 }
 
 inline constexpr unsigned kAll = 0xffffffffu, kWatchNapNs = 64;

@@ -110,15 +110,15 @@ MOE_LANES constexpr bool isNew(std::uint32_t last, std::uint64_t consumed, std::
 
 MOE_LANES constexpr Completion parse(const Cqe& cqe) {
   const std::uint32_t last = bigEndian(cqe.word[kCqeLast]), queuePair = bigEndian(cqe.word[kCqeQueuePair]);
-  Completion completion = {cqeOpcode(last),
-                           static_cast<std::uint8_t>(queuePair >> 24),
-                           static_cast<std::uint16_t>(last >> 16),
-                           queuePair & 0xffffffu,
-                           bigEndian(cqe.word[kCqeUserIndex]) & 0xffffffu,
-                           bigEndian(cqe.word[kCqeBytes]),
-                           cqe.word[kCqeImmediate],
-                           Syndrome::none,
-                           0};
+  Completion completion = {.opcode = cqeOpcode(last),
+                           .wqeOpcode = static_cast<std::uint8_t>(queuePair >> 24),
+                           .counter = static_cast<std::uint16_t>(last >> 16),
+                           .queuePair = queuePair & 0xffffffu,
+                           .userIndex = bigEndian(cqe.word[kCqeUserIndex]) & 0xffffffu,
+                           .bytes = bigEndian(cqe.word[kCqeBytes]),
+                           .immediate = cqe.word[kCqeImmediate],
+                           .syndrome = Syndrome::none,
+                           .vendorSyndrome = 0};
   if (completion.failed()) {
     const std::uint32_t syndromes = bigEndian(cqe.word[kCqeSyndrome]);
     completion.syndrome = static_cast<Syndrome>(syndromes & 0xffu);
