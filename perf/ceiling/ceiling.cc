@@ -12,7 +12,7 @@
 #include "perf/ceiling/ceiling_clock.h"
 #include "perf/ceiling/ceiling_move.h"
 #include "perf/ceiling/peer_buffers.h"
-#include "perf/moe_perf/report.h"
+#include "perf/statistics.h"
 
 namespace moe::perf {
 namespace {
