@@ -11,6 +11,7 @@
 #include "comm/communicator/init_log.h"
 #include "comm/config/limits.h"
 #include "comm/recorder/watch.h"
+#include "device/view/window_layout.h"
 #include "transport/remote_choice.h"
 
 namespace moe {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "comm/communicator/comm.h"
+#include "device/view/window_layout.h"
 
 namespace moe {
 
