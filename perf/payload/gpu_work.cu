@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "backend/cuda_driver.h"
+#include "backend/cuda_raii.h"
 #include "perf/payload/device.h"
 
 namespace moe::perf {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/cuda_driver.h"
 #include "backend/cuda_memory.h"
 #include "backend/cuda_plan.h"
 #include "backend/cuda_raii.h"
@@ -11,6 +10,15 @@
 
 namespace moe {
 namespace {
+
+constexpr int kLazyLoading = 2;  // CU_MODULE_LAZY_LOADING
+
+// Whether kernels are loaded at their first launch, CUDA's default since 12.2: CUDA_MODULE_LOADING in the environment.
+bool loadsKernelsLazily() noexcept {
+  auto* loadingMode = driverFunction<int(int*)>("cuModuleGetLoadingMode", 11070);
+  int mode = 0;
+  return loadingMode != nullptr && loadingMode(&mode) == 0 && mode == kLazyLoading;
+}
 
 // The speed of a GPU's links in GB/s; 0 if it is not known.
 double linkSpeed(int device) {

@@ -1,4 +1,4 @@
-// Owners and checks for the CUDA runtime, for files that are built with CUDA.
+// Owners and checks for the CUDA runtime, and functions of the driver, for files that are built with CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,6 +31,16 @@ template <class What>
 requires std::is_invocable_r_v<std::string, What>
 void checkCuda(cudaError_t error, What what) {
   if (!cudaOk(error)) throw Error(moeCudaError, what() + ": " + cudaText(error));
+}
+
+// A function of the driver, for which the runtime asks, so that the library does not depend on libcuda. NULL if the
+// driver does not have it as it was in `version`.
+template <class Function>
+Function* driverFunction(const char* name, unsigned version) noexcept {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  if (!cudaOk(cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &found))) return nullptr;
+  return reinterpret_cast<Function*>(entry);
 }
 
 // Makes a device current for a scope.

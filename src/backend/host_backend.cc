@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/host_snapshot.h"
 #include "backend/host_threads.h"
+#include "backend/snapshot.h"
 #include "device/kernels/host_steps.h"
 #include "device/policy/host/record.h"
 #include "device/policy/host/wait.h"

@@ -1,9 +1,8 @@
-#include "backend/host_snapshot.h"
-
 #include <atomic>
 #include <fstream>
 #include <string>
 
+#include "backend/snapshot.h"
 #include "device/policy/host/step_clock.h"
 
 namespace moe {

@@ -1,9 +1,10 @@
-// A point in time after which a wait gives up. Every blocking call of the library takes one.
+// A point in time after which a wait gives up, and a wait that polls. Every blocking call of the library takes one.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <thread>
 
 namespace moe {
 
@@ -27,5 +28,16 @@ class Deadline {
   explicit Deadline(Clock::time_point at) : at_(at) {}
   Clock::time_point at_;
 };
+
+// Waits on the CPU for a condition that nobody signals: checks it, sleeps a moment, checks again.
+// Returns true once holds(), and false at the deadline or when giveUp().
+template <class Holds, class GiveUp>
+bool pollUntil(const Deadline& deadline, Holds holds, GiveUp giveUp) {
+  while (!holds()) {
+    if (giveUp() || deadline.expired()) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
 
 }  // namespace moe

@@ -1,6 +1,8 @@
-// The one exception type of the control plane. The first code to notice a failure throws it with the whole sentence.
-// Only src/api turns it into a result. The data path never throws.
+// The one exception type of the control plane, and texts of system errors. The first code to notice a failure throws an
+// Error with the whole sentence. Only src/api turns it into a result. The data path never throws.
 #pragma once
+
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <cstring>
@@ -69,6 +71,23 @@ void reportCurrentError(Fail fail) noexcept {
 
 inline void require(bool condition, const char* message) {
   if (!condition) throw Error(moeInvalidArgument, message);
+}
+
+// Whether the process or the system has run out of something, whatever a call was asked for.
+inline bool isShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
+// "Too many open files (limit 64, ulimit -n)", "File too large (limit 1024 bytes, ulimit -f)". Others as strerror().
+inline std::string errorText(int error) {
+  const bool descriptors = error == EMFILE;
+  std::string text = std::strerror(error);
+  if (!descriptors && error != EFBIG) return text;
+  rlimit limit{};
+  if (::getrlimit(descriptors ? RLIMIT_NOFILE : RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return text;
+  }
+  return text + " (limit " + std::to_string(limit.rlim_cur) + (descriptors ? ", ulimit -n)" : " bytes, ulimit -f)");
 }
 
 }  // namespace moe

@@ -19,7 +19,6 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/error_text.h"
 #include "base/fd.h"
 #include "moecomm.h"
 #include "tools/moerun_bind.h"

@@ -3,13 +3,27 @@
 
 #include <cstring>
 
-#include "backend/cuda_driver.h"
 #include "backend/cuda_memory.h"
 #include "backend/cuda_raii.h"
 #include "transport/window.h"
 
 namespace moe {
 namespace {
+
+// The start of the allocation that contains `pointer`, which must come from cudaMalloc. Throws moeCudaError.
+std::uint8_t* allocationOf(std::uint8_t* pointer) {
+  auto* addressRange =
+      driverFunction<int(unsigned long long*, std::size_t*, unsigned long long)>("cuMemGetAddressRange", 12000);
+  if (addressRange == nullptr) throw Error(moeCudaError, "cannot find cuMemGetAddressRange in the driver");
+  unsigned long long base = 0;
+  std::size_t bytes = 0;
+  const int error = addressRange(&base, &bytes, reinterpret_cast<unsigned long long>(pointer));
+  if (error != 0) {
+    throw Error(moeCudaError,
+                "cuMemGetAddressRange failed with " + std::to_string(error) + ": the window must come from cudaMalloc");
+  }
+  return reinterpret_cast<std::uint8_t*>(base);
+}
 
 class CudaWindow final : public Window {
  public:

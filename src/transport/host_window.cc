@@ -9,7 +9,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "base/error_text.h"
+#include "base/error.h"
 #include "base/signal_held.h"
 #include "transport/window.h"
 

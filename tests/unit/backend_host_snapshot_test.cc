@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host_snapshot.h"
+#include "backend/snapshot.h"
 #include "device/policy/host/record.h"
 
 namespace moe::test {

@@ -12,7 +12,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/error_text.h"
 
 namespace moe::bootstrap {
 namespace {

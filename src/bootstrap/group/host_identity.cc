@@ -13,7 +13,6 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/error_text.h"
 
 namespace moe::bootstrap {
 namespace {

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/error_text.h"
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/rendezvous_server.h"
 #include "bootstrap/group/tree.h"

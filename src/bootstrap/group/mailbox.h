@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/error_text.h"
+#include "base/error.h"
 #include "base/fd.h"
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/late_waits.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/deadline.h"
 #include "base/error.h"
-#include "base/poll_until.h"
 #include "base/quiet_thread.h"
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/text.h"

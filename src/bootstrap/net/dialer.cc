@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/error_text.h"
+#include "base/error.h"
 #include "bootstrap/net/socket.h"
 
 namespace moe::bootstrap {

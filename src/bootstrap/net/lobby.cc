@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/error_text.h"
+#include "base/error.h"
 #include "bootstrap/net/socket.h"
 
 namespace moe::bootstrap {

@@ -8,7 +8,6 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "base/error_text.h"
 #include "base/quiet_thread.h"
 
 namespace moe::bootstrap {

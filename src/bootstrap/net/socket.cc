@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/error_text.h"
 
 namespace moe::bootstrap {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/poll_until.h"
+#include "base/deadline.h"
 #include "bootstrap/group/late_waits.h"
 #include "comm/config/limits.h"
 #include "comm/recorder/failure_text.h"

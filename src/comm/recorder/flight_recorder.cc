@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/error_text.h"
+#include "base/error.h"
 #include "base/fd.h"
 #include "base/signal_held.h"
 

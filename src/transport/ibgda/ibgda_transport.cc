@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/poll_until.h"
+#include "base/deadline.h"
 #include "transport/ibgda/completer.h"
 #include "transport/rdma/pace.h"
 

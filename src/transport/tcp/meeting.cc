@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "base/error_text.h"
+#include "base/error.h"
 #include "bootstrap/net/dialer.h"
 #include "bootstrap/net/interfaces.h"
 #include "bootstrap/net/lobby.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/poll_until.h"
+#include "base/deadline.h"
 #include "base/quiet_thread.h"
 
 namespace moe {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/poll_until.h"
+#include "base/deadline.h"
 #include "transport/tcp/helper.h"
 #include "transport/tcp/meeting.h"
 #include "transport/tcp/ring.h"

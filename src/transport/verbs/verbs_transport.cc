@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/poll_until.h"
+#include "base/deadline.h"
 #include "transport/verbs/poster.h"
 
 namespace moe::verbs {
