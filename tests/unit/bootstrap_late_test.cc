@@ -1,7 +1,7 @@
 // Late waits, and the rank that all ranks blame for them. Stopped ranks are child processes.
 #include <fmt/format.h>
 
-#include "bootstrap/group/late_waits.h"
+#include "bootstrap/group/failure.h"
 #include "support/base/sanitizers.h"
 #include "unit/bootstrap_world.h"
 

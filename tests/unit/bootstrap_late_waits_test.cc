@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "bootstrap/group/late_waits.h"
+#include "bootstrap/group/failure.h"
 
 namespace moe::test {
 namespace {

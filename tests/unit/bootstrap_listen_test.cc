@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "bootstrap/net/interfaces.h"
+#include "bootstrap/net/find_addresses.h"
 #include "bootstrap/net/socket.h"
 #include "unit/bootstrap_world.h"
 

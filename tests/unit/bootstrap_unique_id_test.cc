@@ -5,10 +5,9 @@
 #include <set>
 
 #include "base/error.h"
-#include "bootstrap/group/text.h"
+#include "bootstrap/group/failure.h"
 #include "bootstrap/group/unique_id.h"
-#include "bootstrap/net/interfaces.h"
-#include "bootstrap/net/resolve_host.h"
+#include "bootstrap/net/find_addresses.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "bootstrap/group/fd_channel.h"
-#include "bootstrap/group/join.h"
 #include "bootstrap/group/monitor.h"
 #include "bootstrap/group/node.h"
 

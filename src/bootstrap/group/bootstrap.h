@@ -21,7 +21,6 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "bootstrap/group/company.h"
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/host_identity.h"
 #include "bootstrap/net/address.h"
@@ -42,6 +41,13 @@ struct Options {
 class Node;
 class Monitor;
 class FdServer;
+
+// The ranks that a rank waits for before it leaves: [first, first + count). The wait ends when each of them is leaving
+// too, has left or has failed, or after `patience`.
+struct Company {
+  int first = 0, count = 0;
+  std::chrono::milliseconds patience{0};
+};
 
 class Bootstrap {
  public:
@@ -94,7 +100,7 @@ class Bootstrap {
 
   // Any thread, never blocks, after startMonitor. Reports a wait of this rank that ended by its deadline. The wait was
   // for rank `awaited`. If that is this rank, it was for a part of itself. The group then finds out who is to blame and
-  // tells every rank. Within kVerdict (late_waits.h) it calls onFailure with the answer, unless it has called it with
+  // tells every rank. Within kVerdict (failure.h) it calls onFailure with the answer, unless it has called it with
   // an earlier failure. A rank that leaves waits for that.
   void reportLateWait(int awaited, moeResult_t result, const std::string& sentence);
 

@@ -1,7 +1,11 @@
-// What a rank learns about another one that no longer does its part, and how frames carry it.
+// What a rank learns about another one that no longer does its part, how frames carry it, and how sentences name ranks.
+// Waits that ended by their deadlines are part of that: which rank waited for which, and who is to blame, as far as
+// that can tell. The code is pure; node.h explains how ranks learn of late waits.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,5 +25,36 @@ std::vector<std::uint8_t> encodeReason(moeResult_t result, const std::string& se
 
 // Decodes an untrusted payload. The result is one of the failures, and the sentence has no control characters.
 Failure decodeReason(int rank, std::span<const std::uint8_t> payload);
+
+// The time from the report of a late wait to the answer who is to blame.
+constexpr std::chrono::milliseconds kVerdict{1000};
+
+struct LateWait {
+  Failure failure;  // of the rank that waited: its report if nothing better is learned
+  int awaited;      // the rank it waited for; its own rank: a part of itself
+};
+
+// Payload of Late frames.
+std::vector<std::uint8_t> encodeLateWait(const LateWait& wait);
+LateWait decodeLateWait(int rank, std::span<const std::uint8_t> payload);  // untrusted: as decodeReason
+
+class LateWaits {
+ public:
+  bool add(const LateWait& wait);  // false: this rank already has one
+  const std::map<int, LateWait>& byRank() const { return byRank_; }
+
+  const LateWait* waitFor(int awaited) const;  // a wait of another rank for `awaited`; NULL: none
+
+  // Follows the chain of waits that starts with that of `rank`, which must be known, and returns its last wait. The
+  // rank that the last wait was for has not reported one itself. If the chain is a circle, returns the wait of `rank`.
+  const LateWait& lastFrom(int rank) const;
+
+ private:
+  std::map<int, LateWait> byRank_;
+};
+
+// "rank 3", "ranks 3, 7", "ranks 0-6, 9 and 40 more". `ranks` is ascending and not empty. It stands for `total` ranks
+// if that is more than its size.
+std::string describeRanks(std::span<const int> ranks, std::size_t total = 0);
 
 }  // namespace moe::bootstrap

@@ -1,5 +1,4 @@
-#include "bootstrap/group/join.h"
-
+// Brings one rank into its group: joinGroup of node.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,11 +6,11 @@
 
 #include "base/error.h"
 #include "bootstrap/group/failure.h"
+#include "bootstrap/group/node.h"
 #include "bootstrap/group/rendezvous_server.h"
-#include "bootstrap/group/tree.h"
 #include "bootstrap/group/unique_id.h"
 #include "bootstrap/net/dialer.h"
-#include "bootstrap/net/interfaces.h"
+#include "bootstrap/net/find_addresses.h"
 #include "bootstrap/net/socket.h"
 
 namespace moe::bootstrap {

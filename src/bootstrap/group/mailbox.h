@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "bootstrap/group/failure.h"
-#include "bootstrap/group/late_waits.h"
 #include "bootstrap/net/poll_set.h"
 
 namespace moe::bootstrap {

@@ -1,6 +1,8 @@
 #include "bootstrap/group/monitor.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 
@@ -10,12 +12,54 @@
 namespace moe::bootstrap {
 namespace {
 
+constexpr std::chrono::milliseconds kGoodbyeWay{1000};  // for a goodbye to travel over ranks that may be busy
+
+// Opens the process with this identity, or none. While the descriptor is open, no other process gets its id.
+Fd openProcess(const HostIdentity& identity) {
+#ifdef SYS_pidfd_open
+  Fd process(static_cast<int>(::syscall(SYS_pidfd_open, identity.processId, 0)));
+  if (!process || startOfProcess(std::to_string(identity.processId)) != identity.processStart) return {};
+  (void)::fcntl(process.get(), F_SETFD, FD_CLOEXEC);
+  return process;
+#else
+  (void)identity;
+  return {};
+#endif
+}
+
+bool mayBeWatched(const HostIdentity& own, const HostIdentity& other) {
+  const bool known = own.pidNamespace != 0 && own.processStart != 0 && other.processStart != 0;
+  return known && own.sameKernel(other) && own.pidNamespace == other.pidNamespace && !own.sameProcess(other);
+}
+
 using std::chrono::milliseconds;
 constexpr milliseconds kGoodbye{1000};
 constexpr milliseconds kLastParent{300};
 constexpr int kIdleWaitMs = 1000;
 
 }  // namespace
+
+ProcessWatch::ProcessWatch(int self, const std::vector<HostIdentity>& ofRanks) {
+  const int nranks = static_cast<int>(ofRanks.size());
+  for (int i = 1; i < nranks && watched_.size() < kMax; ++i) {
+    const int rank = (self + i) % nranks;
+    const HostIdentity& identity = ofRanks[static_cast<std::size_t>(rank)];
+    if (!mayBeWatched(ofRanks[static_cast<std::size_t>(self)], identity)) continue;
+    if (Fd process = openProcess(identity)) watched_.push_back({rank, std::move(process), 0});
+  }
+}
+
+void ProcessWatch::arm(PollSet& set) {
+  for (Watched& watched : watched_) watched.index = set.add(watched.process.get(), POLLIN);
+}
+
+void ProcessWatch::serve(const PollSet& set) {
+  std::erase_if(watched_, [&](const Watched& watched) {
+    if (set.at(watched.index) == 0) return false;
+    ended_.push_back({watched.rank, Deadline::after(kGoodbyeWay)});
+    return true;
+  });
+}
 
 Monitor::Monitor(Node& node, Callbacks callbacks, const std::vector<HostIdentity>& processes)
     : node_(node), callbacks_(std::move(callbacks)), reparent_(node), processes_(node.group().rank, processes) {

@@ -1,18 +1,54 @@
-// The one background thread of a rank. It runs the rank's Node from the end of initialisation until the rank leaves,
-// and tells the communicator what it learns. Everything it needs is passed in. The callbacks run on its thread.
+// The one background thread of a rank, and what it watches besides connections. It runs the rank's Node from the end of
+// initialisation until the rank leaves, and tells the communicator what it learns. Everything it needs is passed in.
+// The callbacks run on its thread.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <optional>
 #include <thread>
+#include <vector>
 
-#include "bootstrap/group/company.h"
+#include "base/deadline.h"
+#include "base/fd.h"
+#include "bootstrap/group/bootstrap.h"
+#include "bootstrap/group/host_identity.h"
 #include "bootstrap/group/node.h"
-#include "bootstrap/group/process_watch.h"
 #include "bootstrap/group/reparent.h"
+#include "bootstrap/net/poll_set.h"
 
 namespace moe::bootstrap {
+
+// Watches the processes of other ranks on this host. It sees their end at once, even while a forked process holds their
+// connections open.
+class ProcessWatch : public Source {
+ public:
+  // Watches the processes of the next ranks after `self`, in a ring, at most kMax. Leaves out processes whose identity
+  // is uncertain: those of other process namespaces, without /proc, or of a kernel without pidfd_open.
+  ProcessWatch(int self, const std::vector<HostIdentity>& ofRanks);
+
+  void arm(PollSet& set) override;
+  void serve(const PollSet& set) override;
+  int waitMsMax() const override { return ended_.empty() ? 1 << 30 : kAgainMs; }
+
+  struct Ended {
+    int rank;
+    Deadline goodbyeEnd;  // by then a goodbye of the process would have arrived
+    int seen = 0;         // how often its owner has checked
+  };
+  // Ranks whose process has ended. The owner removes those that it has handled.
+  std::vector<Ended>& ended() { return ended_; }
+
+ private:
+  static constexpr int kMax = 32, kAgainMs = 2;
+  struct Watched {
+    int rank;
+    Fd process;
+    std::size_t index;
+  };
+  std::vector<Watched> watched_;
+  std::vector<Ended> ended_;
+};
 
 class Monitor {
  public:

@@ -19,17 +19,18 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "bootstrap/group/bootstrap.h"
 #include "bootstrap/group/failure.h"
-#include "bootstrap/group/gather.h"
-#include "bootstrap/group/late_waits.h"
 #include "bootstrap/group/mailbox.h"
 #include "bootstrap/net/address.h"
 #include "bootstrap/net/link.h"
@@ -38,6 +39,15 @@
 
 namespace moe::bootstrap {
 
+// The shape of the tree that connects the ranks: a complete tree of fan-out 16. 17 ranks are a star, 273 ranks have
+// depth 2 and 4369 have depth 3. A parent's rank is always below its children's, even after repairs, so there are no
+// cycles.
+constexpr int kFanOut = 16;
+
+constexpr int parentOf(int rank) {
+  return (rank - 1) / kFanOut;
+}  // rank > 0
+
 struct Group {
   int rank = 0;
   int nranks = 1;
@@ -45,6 +55,49 @@ struct Group {
   std::vector<std::vector<Address>> addresses;  // of every rank's listener
   std::chrono::milliseconds timeout{};
   const Log* log = nullptr;
+};
+
+// The bookkeeping of one rank's all-gathers: which blobs have arrived, and what is known about the missing ranks. It
+// does no I/O; Node feeds it. Operations are numbered, because a rank can receive a blob of the next one before it has
+// started that one itself. node_gather.cc.
+class Gather {
+ public:
+  explicit Gather(int nranks) : nranks_(static_cast<std::size_t>(nranks)) {}
+
+  std::uint16_t begin();  // starts the next operation and returns its number
+  std::uint16_t current() const { return sequence_; }
+  bool running() const { return running_; }
+
+  // Returns false for an impossible blob: it belongs to a wrong operation, or its rank has already sent one.
+  bool add(std::uint16_t sequence, int rank, std::span<const std::uint8_t> blob);
+  bool plausible(std::uint16_t sequence) const;  // the running operation or the one after it
+
+  bool complete() { return rounds_[sequence_].count == nranks_; }
+  const std::vector<std::vector<std::uint8_t>>& blobs() { return rounds_[sequence_].blobs; }
+  std::vector<std::vector<std::uint8_t>> finish();  // ends the operation
+  std::vector<int> missing();                       // ranks whose blobs have not come
+
+  // Keeps the parent's latest news about the missing ranks.
+  void noteWaiting(std::vector<int> ranks, std::size_t total);
+  bool waitingFresh() const { return !waiting_.empty() && Deadline::Clock::now() - waitingAt_ < kFresh; }
+  const std::vector<int>& waiting() const { return waiting_; }
+  std::size_t waitingTotal() const { return waitingTotal_; }
+
+ private:
+  static constexpr std::chrono::milliseconds kFresh{2500};
+  struct Round {
+    std::vector<std::vector<std::uint8_t>> blobs;
+    std::vector<bool> have;
+    std::size_t count = 0;
+  };
+
+  std::size_t nranks_;
+  std::uint16_t sequence_ = 0;
+  bool running_ = false;
+  std::map<std::uint16_t, Round> rounds_;  // at most the running one and the next
+  std::vector<int> waiting_;
+  std::size_t waitingTotal_ = 0;
+  Deadline::Clock::time_point waitingAt_{};
 };
 
 class Node {
@@ -176,5 +229,9 @@ class Node {
   bool collectivesOver_ = false;
   bool warnedOfShortage_ = false;
 };
+
+// Brings one rank into its group (join.cc): the rendezvous, the connection to its parent in the tree, and a first
+// barrier. Throws Error; see Bootstrap::join.
+std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options);
 
 }  // namespace moe::bootstrap

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/quiet_thread.h"
 #include "bootstrap/group/failure.h"
-#include "bootstrap/group/text.h"
 #include "bootstrap/net/socket.h"
 
 namespace moe::bootstrap {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bootstrap/group/tree.h"
+#include "bootstrap/group/node.h"
 
 namespace moe::bootstrap {
 namespace {

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "bootstrap/net/interfaces.h"
-#include "bootstrap/net/resolve_host.h"
+#include "bootstrap/net/find_addresses.h"
 #include "bootstrap/net/socket.h"
 
 namespace moe::bootstrap {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/deadline.h"
-#include "bootstrap/group/late_waits.h"
+#include "bootstrap/group/failure.h"
 #include "comm/config/limits.h"
 #include "comm/recorder/failure_text.h"
 #include "device/policy/host/queue_memory.h"

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "bootstrap/net/dialer.h"
-#include "bootstrap/net/interfaces.h"
+#include "bootstrap/net/find_addresses.h"
 #include "bootstrap/net/lobby.h"
 #include "bootstrap/net/wire.h"
 

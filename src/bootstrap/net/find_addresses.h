@@ -1,6 +1,8 @@
-// Chooses which of this host's addresses other ranks get. The unique id and every rank's listener use it.
+// Finds addresses: which of this host's own other ranks get, and those of a host's name. The unique id and every rank's
+// listener use it.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -19,5 +21,9 @@ InterfaceKind kindOfInterface(const std::string& name, unsigned flags);
 // Throws moeInvalidArgument, with a list of the interfaces, if this one does not exist or has no address. Throws
 // moeSystemError if no interface is usable.
 std::vector<Address> localAddresses(const std::string& interfaceName);
+
+// The addresses of a host name or numeric address, at most kAddressCountMax. Throws moeSystemError with the resolver's
+// text, and moeTimeout if there is no answer after `timeout`.
+std::vector<Address> resolveHost(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
 
 }  // namespace moe::bootstrap
