@@ -11,7 +11,7 @@
 #include "device/policy/host/queue_memory.h"
 #include "device/queue/put_helper.h"
 #include "device/view/remote_view.h"
-#include "transport/remote_choice.h"
+#include "transport/transports.h"
 
 namespace moe::perf {
 namespace {

@@ -1,7 +1,7 @@
 // Which transport leads to other domains, and which thread or step rings the adapter. A backend that cannot share what
 // the better way needs forces the next one. Ranks are in one process, over the adapter in software of tests/fake_mlx5.
 #include "rdma/rdma_world.h"
-#include "transport/remote_choice.h"
+#include "transport/transports.h"
 #include "unit/forwarding_backend.h"
 
 namespace moe::test {

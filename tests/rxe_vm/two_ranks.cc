@@ -11,7 +11,7 @@
 
 #include "device/policy/host/queue_memory.h"
 #include "device/view/remote_view.h"
-#include "transport/verbs/verbs_transport.h"
+#include "transport/transports.h"
 
 namespace moe::test {
 namespace {

@@ -15,7 +15,7 @@
 #include "device/queue/put_helper.h"
 #include "device/view/remote_view.h"
 #include "support/base/log_lines.h"
-#include "transport/tcp/tcp_transport.h"
+#include "transport/transports.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

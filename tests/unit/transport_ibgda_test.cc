@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "transport/ibgda/direct_library.h"
+#include "transport/ibgda/queues.h"
 
 namespace moe::test {
 namespace {

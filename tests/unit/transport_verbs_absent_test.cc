@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "transport/verbs/verbs_transport.h"
+#include "transport/transports.h"
 
 namespace moe::test {
 namespace {

@@ -8,8 +8,8 @@
 #include "support/base/fake_root.h"
 #include "transport/rdma/connection.h"
 #include "transport/rdma/rail.h"
-#include "transport/verbs/carrier.h"
-#include "transport/verbs/verbs_transport.h"
+#include "transport/transports.h"
+#include "transport/verbs/poster.h"
 
 namespace moe::test {
 namespace {

@@ -12,7 +12,7 @@
 #include "comm/config/limits.h"
 #include "comm/recorder/watch.h"
 #include "device/view/window_layout.h"
-#include "transport/remote_choice.h"
+#include "transport/transports.h"
 
 namespace moe {
 namespace {

@@ -1,6 +1,6 @@
 // Replaces the transport with puts posted by steps, in builds without the headers of libmlx5.
 #include "base/error.h"
-#include "transport/ibgda/ibgda_transport.h"
+#include "transport/transports.h"
 
 namespace moe {
 

@@ -1,6 +1,4 @@
 // The transport itself: its parts in the order in which they need each other, and how they start and end.
-#include "transport/ibgda/ibgda_transport.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include "base/deadline.h"
 #include "transport/ibgda/completer.h"
 #include "transport/rdma/pace.h"
+#include "transport/transports.h"
 
 namespace moe::ibgda {
 namespace {

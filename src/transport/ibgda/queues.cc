@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace moe::ibgda {
 namespace {
 
@@ -14,6 +16,21 @@ Error unsupported(const verbs::Adapter& adapter, const std::string& why) {
 }
 
 }  // namespace
+
+std::shared_ptr<const DirectLibrary> DirectLibrary::load(const std::string& name) {
+  auto library = std::make_shared<DirectLibrary>(name);
+  if (!library->file.found()) {
+    throw Error(moeUnsupported,
+                fmt::format("IBGDA: {} cannot be loaded; install it (Debian, Ubuntu: ibverbs-providers)", name));
+  }
+  const auto need = [&](const char* symbol, auto& function) {
+    if (library->file.find(symbol, function)) return;
+    throw Error(moeUnsupported, fmt::format("IBGDA: {} has no {}: it is too old", name, symbol));
+  };
+  need("mlx5dv_is_supported", library->isSupported);
+  need("mlx5dv_init_obj", library->initObject);
+  return library;
+}
 
 Queues::Queues(const RemoteSetup& setup, const DirectLibrary& library, verbs::LocalEnd& end)
     : setup_(setup),

@@ -2,17 +2,32 @@
 // steps. The posters' counters are where the steps run. The host has its own counters, which are copied there and back.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include <infiniband/mlx5dv.h>
+
 #include "device/policy/host/queue_memory.h"
 #include "device/queue/mlx5/completion_queue.h"
 #include "device/queue/mlx5/put_queue.h"
-#include "transport/ibgda/direct_library.h"
+#include "topology/dynamic_library.h"
 #include "transport/rdma/local_end.h"
 
 namespace moe::ibgda {
+
+// libmlx5, loaded at run time. It gives the addresses of the queues that it has made for libibverbs.
+struct DirectLibrary {
+  // Throws moeUnsupported if the library or one of its functions is missing.
+  static std::shared_ptr<const DirectLibrary> load(const std::string& name = "libmlx5.so.1");
+
+  explicit DirectLibrary(const std::string& name) : file(name.c_str()) {}
+
+  topology::DynamicLibrary file;
+  decltype(&::mlx5dv_is_supported) isSupported = nullptr;
+  decltype(&::mlx5dv_init_obj) initObject = nullptr;
+};
 
 // Which side writes the adapter's doorbell registers for steps.
 enum class Ringer { steps, thread };

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "topology/rdma_plan.h"
-#include "transport/rdma/verbs_raii.h"
+#include "transport/rdma/library.h"
 
 namespace moe::verbs {
 

@@ -1,5 +1,6 @@
-// libibverbs, loaded at run time, so that moecomm also loads on machines without it. Inline functions of verbs.h
-// (ibv_post_send, ibv_poll_cq) go through the tables of the opened device and need no entry here.
+// libibverbs and owners of what it makes. It is loaded at run time, so that moecomm also loads on machines without it.
+// Inline functions of verbs.h (ibv_post_send, ibv_poll_cq) go through the tables of the opened device and need no entry
+// here.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -44,5 +45,25 @@ struct Library {
   // Returns 0 or an errno.
   int queryPort(ibv_context* context, int port, ibv_port_attr* attributes) const;
 };
+
+// ---- Owners of libibverbs objects. A member that uses another one is declared after it, so that it is destroyed
+// first.
+
+// Destroying fails only if something else still uses the object. That is a defect of ours, and a destructor cannot
+// repair it.
+template <class Object>
+struct Destroy {
+  int (*destroy)(Object*) = nullptr;
+  void operator()(Object* object) const noexcept { destroy(object); }
+};
+
+template <class Object>
+using Owner = std::unique_ptr<Object, Destroy<Object>>;
+
+using Context = Owner<ibv_context>;
+using ProtectionDomain = Owner<ibv_pd>;
+using MemoryRegion = Owner<ibv_mr>;
+using CompletionQueue = Owner<ibv_cq>;
+using QueuePair = Owner<ibv_qp>;
 
 }  // namespace moe::verbs

@@ -1,15 +1,38 @@
 // The work that waiting steps of a CPU do for the threads of a TCP transport: they send and receive themselves. On a
 // processor of its own, a step polls, because a message arrives sooner than a thread wakes up. Where others want the
-// processor, it sleeps until a socket has something.
+// processor, it sleeps until a socket has something. Also what it helps: the threads of a ring.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "device/queue/put_helper.h"
-#include "transport/tcp/ring.h"
+#include "transport/tcp/put_carrier.h"
+#include "transport/tcp/receiver.h"
+#include "transport/tcp/sender.h"
+#include "transport/transports.h"
 
 namespace moe {
+
+// The threads of the peers that one ring of a TCP transport serves.
+struct TcpRing {
+  TcpRing(TcpGroup& group, const TcpOptions& options)
+      : sender(group, options.backlogMax),
+        receiver(group, sender),
+        carrier(group.setup().backend, options.ringSlots, sender,
+                [&group](moeResult_t result, const std::string& sentence) { group.fail(result, sentence); }) {
+    sender.setWake([this] { carrier.wake(); });
+  }
+  // Answers that the receiver has requested are still sent.
+  ~TcpRing() {
+    receiver.stop();
+    carrier.stop();
+  }
+
+  TcpSender sender;
+  TcpReceiver receiver;
+  PutCarrier carrier;
+};
 
 class TcpHelper {
  public:

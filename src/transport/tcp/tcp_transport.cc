@@ -1,11 +1,10 @@
-#include "transport/tcp/tcp_transport.h"
-
+// The transport itself: its rings, and how they start and end.
 #include <algorithm>
 
 #include "base/deadline.h"
 #include "transport/tcp/helper.h"
 #include "transport/tcp/meeting.h"
-#include "transport/tcp/ring.h"
+#include "transport/transports.h"
 
 namespace moe {
 namespace {

@@ -1,6 +1,6 @@
 // Replaces the verbs transport in builds without the headers of libibverbs.
 #include "base/error.h"
-#include "transport/verbs/verbs_transport.h"
+#include "transport/transports.h"
 
 namespace moe {
 

@@ -1,11 +1,10 @@
 // The transport itself: its parts in the order in which they need each other, and how they start and end.
-#include "transport/verbs/verbs_transport.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/deadline.h"
+#include "transport/transports.h"
 #include "transport/verbs/poster.h"
 
 namespace moe::verbs {
