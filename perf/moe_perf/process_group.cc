@@ -7,7 +7,7 @@
 
 #include "bootstrap/group/bootstrap.h"
 #include "bootstrap/group/unique_id.h"
-#include "comm/config/launch_env.h"
+#include "comm/config/config.h"
 #include "perf/moe_perf/group.h"
 
 namespace moe::perf {

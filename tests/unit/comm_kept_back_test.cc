@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "comm/communicator/kept_back.h"
+#include "comm/communicator/error_state.h"
 
 namespace moe::test {
 namespace {

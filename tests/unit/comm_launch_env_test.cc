@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "comm/config/launch_env.h"
+#include "comm/config/config.h"
 #include "unit/fake_environment.h"
 
 namespace moe::test {

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "comm/communicator/outstanding.h"
+#include "comm/communicator/room.h"
 
 namespace moe::test {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/deadline.h"
 #include "bootstrap/group/failure.h"
-#include "comm/config/limits.h"
+#include "comm/config/config.h"
 #include "comm/recorder/failure_text.h"
 #include "device/policy/host/queue_memory.h"
 

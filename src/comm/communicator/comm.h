@@ -5,15 +5,17 @@
 #include <unistd.h>
 
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "base/alive.h"
+#include "base/log.h"
 #include "bootstrap/group/bootstrap.h"
 #include "comm/communicator/error_state.h"
-#include "comm/communicator/kept_back.h"
+#include "comm/communicator/heap.h"
 #include "comm/communicator/room.h"
-#include "comm/communicator/window_heap.h"
 #include "comm/config/config.h"
 #include "comm/recorder/clock_offset.h"
 #include "comm/recorder/flight_recorder.h"
@@ -154,5 +156,13 @@ CommShape localShape(CommShape shape);
 
 // How many ranks a domain of this configuration has. If that depends on the hosts: all.
 int domainSizeOf(int nranks, const Config& config);
+
+// For the log of init (init_log.cc).
+
+// Logs the version and the settings from the environment, with a warning for each unknown name in `names`.
+void logEnvironment(const Log& log, const Config& config, std::span<const std::string> names);
+
+// "1, 3-5 (shared memory), 6-7 (TCP)": the other ranks, by the transport that reaches each.
+std::string describePeers(const Comm& comm);
 
 }  // namespace moe

@@ -8,8 +8,7 @@
 #include <iterator>
 
 #include "comm/communicator/comm.h"
-#include "comm/communicator/init_log.h"
-#include "comm/config/limits.h"
+#include "comm/config/config.h"
 #include "comm/recorder/watch.h"
 #include "device/view/window_layout.h"
 #include "transport/transports.h"

@@ -1,5 +1,4 @@
-#include "comm/communicator/init_log.h"
-
+// Logs what a communicator consists of, so that users can find out later why it is slow or ignores a variable.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// The configuration of a communicator: moeConfig_t first, then the environment, then the defaults. config.cc is the
-// only file of the library that reads the environment.
+// The configuration of a communicator: moeConfig_t first, then the environment, then the defaults. And a rank's place
+// in the job, as its launcher tells it (launch_env.cc). config.cc is the only file of the library that reads the
+// environment.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,28 @@
 #include <vector>
 
 #include "backend/options.h"
+#include "comm/config/parse.h"
+#include "device/view/shape.h"
 #include "moecomm.h"
 #include "topology/rdma_settings.h"
 
 namespace moe {
+
+// The library's limits for any configuration. moeGetLimits reports them, config.cc enforces them.
+struct Limits {
+  static constexpr std::int32_t kRanks = 1024;
+  static constexpr std::int32_t kTopk = kTopkMax;
+  static constexpr std::int32_t kExperts = 65535;
+  static constexpr std::int32_t kTokens = 1 << 20;    // HT, per rank and call
+  static constexpr std::int32_t kLlTokens = 1 << 13;  // LL, per rank and call
+  static constexpr std::int32_t kRowAlignment = moe::kRowAlignment;
+  static constexpr std::int32_t kRowBytes = 1 << 20;
+  static constexpr std::int32_t kSideBytes = 1 << 16;
+  static constexpr std::int32_t kTimeoutMs = 24 * 60 * 60 * 1000;
+  static constexpr std::int32_t kSms = 1024;
+  static constexpr std::int64_t kArrivingRows = (1 << 24) - 1;  // times the parts of a row this fits 31 bits: planParts
+  static constexpr std::int64_t kHeapBytes = std::int64_t{1} << 46;
+};
 
 // Names and units are those of moeConfig_t. Every value has been checked against its range. -1 and 0 keep their meaning
 // where the value depends on the machine or the number of ranks.
@@ -66,5 +85,21 @@ std::vector<std::string> namesInEnvironment();
 // `user` may be nullptr. Throws moeInvalidArgument naming the field or variable, its value and what is allowed. An
 // empty variable counts as unset.
 Config resolveConfig(const moeConfig_t* user, const Lookup& lookup = processEnvironment());
+
+// What the launcher's environment variables say about this rank: moerun, torchrun, Open MPI, Slurm or a PMI.
+// moeCommInitFromEnv calls it. docs/guide/launchers.md has the rules, variable by variable.
+struct LaunchEnvironment {
+  int nranks = 0;
+  int rank = 0;
+  int localRank = -1;  // index on this host; -1 if the launcher does not say
+  std::string rootHost;
+  std::uint16_t rootPort = 0;
+  Secret secret{};
+  std::string launcher;  // "moerun", "torchrun", "Open MPI", "Slurm", "PMI"
+};
+
+// Throws moeInvalidUsage if no launcher is recognised or a variable is missing, moeInvalidArgument if a value is
+// malformed.
+LaunchEnvironment launchFromEnvironment(const Lookup& lookup = processEnvironment());
 
 }  // namespace moe

@@ -5,7 +5,7 @@
 #include <array>
 #include <iterator>
 
-#include "comm/config/limits.h"
+#include "comm/config/config.h"
 #include "device/view/remote_view.h"
 
 namespace moe {

@@ -1,5 +1,4 @@
-#include "comm/config/launch_env.h"
-
+// Reads what launchers say about this rank, from their environment variables.
 #include <fmt/format.h>
 
 #include <initializer_list>
@@ -8,7 +7,7 @@
 
 #include "bootstrap/net/siphash.h"
 #include "bootstrap/net/socket.h"
-#include "comm/config/limits.h"
+#include "comm/config/config.h"
 
 namespace moe {
 namespace {

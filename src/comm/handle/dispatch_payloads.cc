@@ -1,5 +1,4 @@
-#include "comm/handle/dispatch_payloads.h"
-
+// The payloads of a dispatch: checks their arguments, and says where their words are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <string>
 
 #include "comm/handle/call_checks.h"
+#include "comm/handle/dispatch_call.h"
 #include "device/rows/cast_type.h"
 #include "device/rows/row_math.h"
 #include "device/view/terms.h"

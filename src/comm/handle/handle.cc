@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "comm/handle/argument_checks.h"
+#include "comm/handle/call_checks.h"
 #include "comm/handle/calls.h"
 #include "comm/handle/handle_config.h"
 #include "comm/recorder/refused.h"

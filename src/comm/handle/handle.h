@@ -9,7 +9,6 @@
 #include "comm/communicator/comm.h"
 #include "comm/handle/operation.h"
 #include "comm/handle/statistics.h"
-#include "comm/handle/tickets.h"
 #include "device/view/handle_layout.h"
 
 namespace moe {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <numeric>
 
-#include "comm/config/limits.h"
+#include "comm/config/config.h"
 #include "comm/handle/call_checks.h"
 #include "comm/handle/handle_config.h"
 #include "comm/handle/mode_choice.h"

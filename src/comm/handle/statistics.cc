@@ -1,7 +1,7 @@
 #include "comm/handle/statistics.h"
 
 #include "base/error.h"
-#include "comm/handle/argument_checks.h"
+#include "comm/handle/call_checks.h"
 
 namespace moe {
 
