@@ -8,8 +8,8 @@
 
 #include "moecomm.h"
 #include "tools/program_text.h"
-#include "topology/machine.h"
 #include "topology/sysfs.h"
+#include "topology/topology.h"
 
 namespace moe::perf {
 namespace {

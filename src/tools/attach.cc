@@ -1,5 +1,4 @@
-#include "tools/attach.h"
-
+// How moe_top asks the ranks of running jobs.
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,6 +17,7 @@
 #include "base/fd.h"
 #include "bootstrap/net/link.h"
 #include "bootstrap/net/poll_set.h"
+#include "tools/moe_top.h"
 
 namespace moe::tools {
 namespace {

@@ -1,5 +1,7 @@
 // moe_top looks at running jobs from outside: what each rank of this host does, how fast, and whom it waits for. It
 // asks the sockets of a folder, which jobs offer if they are told to (MOECOMM_WATCH_FOLDER).
+#include "tools/moe_top.h"
+
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,10 +19,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "tools/attach.h"
 #include "tools/command_line.h"
 #include "tools/standard_output.h"
-#include "tools/top_report.h"
 
 namespace moe::tools {
 namespace {

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <filesystem>
 #include <string_view>
 
 #include "base/error.h"
@@ -18,6 +20,25 @@ bool isName(std::string_view text) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   };
   return !text.empty() && std::all_of(text.begin(), text.end(), fits) && !(text.front() >= '0' && text.front() <= '9');
+}
+
+std::string replaced(const std::string& text, char what, std::string_view with) {
+  std::string result;
+  for (const char c : text) {
+    if (c == what) {
+      result += with;
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+// NAME='value' on one line, for the program's eval. The program keeps a line end in a variable.
+std::string assignmentLine(const std::string& variable) {
+  const std::size_t equals = variable.find('=');
+  const std::string quoted = shellQuote(variable.substr(equals + 1));
+  return variable.substr(0, equals + 1) + replaced(quoted, '\n', "'\"$moerun_newline\"'") + "\n";
 }
 
 }  // namespace
@@ -59,6 +80,40 @@ void checkExports(const std::vector<std::string>& names) {
                                                 "and _, and no digit first",
                                                 name));
   }
+}
+
+std::string shellQuote(const std::string& text) {
+  return "'" + replaced(text, '\'', "'\\''") + "'";
+}
+
+std::string remoteScript(const Job& job) {
+  std::string command;
+  for (const std::string& word : job.command) command += shellQuote(word) + " ";
+  const std::string directory = shellQuote(std::filesystem::current_path().string());
+  // setsid gives the rank its own process group. The watcher ends that group when our end of the input closes.
+  return fmt::format(
+      "moerun_newline='\n'\n"
+      "while IFS= read -r moerun_line || exit 1; do\n"
+      "  [ -n \"$moerun_line\" ] || break\n"
+      "  eval \"export $moerun_line\"\n"
+      "done\n"
+      "cd {} || exit 1\n"
+      "exec 3<&0\n"
+      "setsid {}</dev/null 3<&- & rank=$!\n"
+      "(cat <&3; kill -s TERM -- -$rank; sleep 5; kill -s KILL -- -$rank) >/dev/null 2>&1 & watcher=$!\n"
+      "wait $rank; status=$?\n"
+      "kill $watcher 2>/dev/null\n"
+      "kill -s KILL -- -$rank 2>/dev/null\n"
+      "exit $status\n",
+      directory, command);
+}
+
+std::string remoteInput(const Job& job, const Placement& placement) {
+  std::string lines;
+  for (const auto& list : {exportedVariables(job), rankVariables(job, placement)}) {
+    for (const std::string& variable : list) lines += assignmentLine(variable);
+  }
+  return lines + "\n";  // an empty line ends them
 }
 
 }  // namespace moe::tools

@@ -1,4 +1,4 @@
-// What all ranks of a moerun job share, and the environment of each rank.
+// What all ranks of a moerun job share, the environment of each rank, and the program that starts one on another host.
 #pragma once
 
 #include <string>
@@ -30,5 +30,18 @@ std::vector<std::string> namesLeftOut();
 
 // Throws moe::Error unless a shell accepts each name as that of a variable. A shell would execute anything else.
 void checkExports(const std::vector<std::string>& names);
+
+// ---- How a rank on another host is started. A shell program is ssh's argument, which every user of that host can
+// read. The program reads everything secret from its standard input.
+
+// Text that a POSIX shell reads back as one word.
+std::string shellQuote(const std::string& text);
+
+// The shell program that runs a rank on the far side of ssh. It reads `remoteInput` first, and ends the rank when its
+// input closes. It contains no value of a variable.
+std::string remoteScript(const Job& job);
+
+// The rank's variables, a line each.
+std::string remoteInput(const Job& job, const Placement& placement);
 
 }  // namespace moe::tools

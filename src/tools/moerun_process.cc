@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "tools/moerun_bind.h"
-#include "tools/moerun_remote.h"
+#include "tools/moerun_job.h"
 
 namespace moe::tools {
 namespace {

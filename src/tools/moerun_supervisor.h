@@ -14,7 +14,6 @@
 #include "base/fd.h"
 #include "tools/moerun_output.h"
 #include "tools/moerun_process.h"
-#include "tools/moerun_sink.h"
 #include "tools/moerun_watcher.h"
 
 namespace moe::tools {

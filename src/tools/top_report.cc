@@ -1,10 +1,10 @@
-#include "tools/top_report.h"
-
+// What moe_top shows of a job's ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 
+#include "tools/moe_top.h"
 #include "tools/waits.h"
 
 namespace moe::tools {

@@ -2,6 +2,8 @@
 // because drivers may not survive unloading.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <string>
 
 namespace moe::topology {
@@ -9,7 +11,7 @@ namespace moe::topology {
 class DynamicLibrary {
  public:
   // Check found() afterwards.
-  explicit DynamicLibrary(const char* name);
+  explicit DynamicLibrary(const char* name) : handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)) {}
 
   bool found() const { return handle_ != nullptr; }
 
@@ -21,7 +23,7 @@ class DynamicLibrary {
   }
 
  private:
-  void* address(const char* symbol) const;
+  void* address(const char* symbol) const { return handle_ == nullptr ? nullptr : ::dlsym(handle_, symbol); }
 
   void* handle_;
 };

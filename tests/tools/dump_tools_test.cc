@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/dump_file.h"
-#include "tools/top_report.h"
+#include "tools/moe_top.h"
 #include "tools/trace_output.h"
 #include "tools/waits.h"
 

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "tools/moerun_bind.h"
 #include "tools/moerun_job.h"
-#include "tools/moerun_remote.h"
 
 namespace moe::test {
 namespace {
