@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "support/base/fake_root.h"
-#include "transport/rdma/connection.h"
+#include "transport/rdma/card.h"
 #include "transport/rdma/rail.h"
 #include "transport/transports.h"
 #include "transport/verbs/poster.h"

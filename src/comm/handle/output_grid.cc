@@ -1,6 +1,7 @@
-#include "comm/handle/output_grid.h"
-
+// Where the words beside an output's rows are: OutputGrid of dispatch_call.h.
 #include <numeric>
+
+#include "comm/handle/dispatch_call.h"
 
 namespace moe {
 

@@ -1,12 +1,16 @@
 // What a rank tells the others so that they can write to its window: the window's address, the addresses of its
-// adapters, and its queue pairs for each rank. It is sent as bytes between machines of one byte order.
+// adapters, and its queue pairs for each rank. It is sent as bytes between machines of one byte order. And the
+// attributes that bring a queue pair into service, which follow from the plan and both ends' cards. Pure functions.
 #pragma once
+
+#include <infiniband/verbs.h>
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
 #include "topology/gid_choice.h"
+#include "topology/rdma_plan.h"
 #include "transport/remote.h"
 
 namespace moe::verbs {
@@ -46,5 +50,25 @@ CardBytes encode(const Card& card);
 
 // Throws an Error that names `rank`, the card's owner, unless the card has this version and is for `nranks` ranks.
 Card decode(const CardBytes& bytes, int rank, int nranks);
+
+struct QueueAttributes {
+  ibv_qp_attr values{};
+  int mask = 0;
+};
+
+// To INIT: what peers may do to this rank's memory through the queue pair.
+QueueAttributes initialAttributes(int port);
+
+// To ready-to-receive: the path to the peer, whose end is `theirs`. `mine` and `peer` are the adapters at its ends.
+// `globalRoute`: InfiniBand packets carry global addresses, because the port or different subnets require them.
+QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const CardRail& mine, const CardRail& peer,
+                                  const CardQueue& theirs, bool globalRoute);
+
+// To ready-to-send: when a packet is sent again, and how often.
+QueueAttributes sendAttributes(const topology::RdmaPlan& plan, std::uint32_t firstPacket);
+
+// 4096 is IBV_MTU_4096. Other numbers give the next smaller code.
+ibv_mtu mtuCode(int bytes);
+int mtuBytes(ibv_mtu code);
 
 }  // namespace moe::verbs
