@@ -11,7 +11,7 @@ namespace {
 // The few values of nvml.h that this file needs. Its interface is stable.
 using Result = int;
 using DeviceHandle = void*;
-constexpr Result kSuccess = 0;
+constexpr Result kNvmlSuccess = 0;
 constexpr unsigned kNvlinksMax = 18;
 constexpr int kCapabilityNvlink = 2;    // NVML_P2P_CAPS_INDEX_NVLINK
 constexpr int kStatusOk = 0;            // NVML_P2P_STATUS_OK
@@ -59,31 +59,31 @@ struct Nvml::Functions {
 
   DeviceHandle device(const std::string& busId) const {
     DeviceHandle handle = nullptr;
-    return deviceByBusId(busId.c_str(), &handle) == kSuccess ? handle : nullptr;
+    return deviceByBusId(busId.c_str(), &handle) == kNvmlSuccess ? handle : nullptr;
   }
 
   bool isActive(DeviceHandle device, unsigned link) const {
     int state = 0;
-    return linkState(device, link, &state) == kSuccess && state == 1;
+    return linkState(device, link, &state) == kNvmlSuccess && state == 1;
   }
 
   double megabytes(DeviceHandle device, unsigned link) const {
     FieldValue speed{};
     speed.field = kNvlinkSpeed;
     speed.scope = link;
-    if (fieldValues != nullptr && fieldValues(device, 1, &speed) == kSuccess && speed.result == kSuccess &&
+    if (fieldValues != nullptr && fieldValues(device, 1, &speed) == kNvmlSuccess && speed.result == kNvmlSuccess &&
         speed.type == kUnsignedValue && speed.value.number > 0) {
       return speed.value.number;
     }
     unsigned version = 0;
-    if (linkVersion == nullptr || linkVersion(device, link, &version) != kSuccess) return 0;
+    if (linkVersion == nullptr || linkVersion(device, link, &version) != kNvmlSuccess) return 0;
     return megabytesOfVersion(version);
   }
 };
 
 std::unique_ptr<Nvml> Nvml::open() {
   auto functions = std::make_unique<Functions>();
-  if (!functions->load() || functions->initialize() != kSuccess) return nullptr;
+  if (!functions->load() || functions->initialize() != kNvmlSuccess) return nullptr;
   return std::unique_ptr<Nvml>(new Nvml(std::move(functions)));
 }
 
@@ -119,7 +119,7 @@ bool Nvml::connectedByNvlink(const std::string& busId, const std::string& otherB
   const DeviceHandle other = functions_->device(otherBusId);
   int status = kStatusOk + 1;
   return device != nullptr && other != nullptr &&
-         functions_->pairStatus(device, other, kCapabilityNvlink, &status) == kSuccess && status == kStatusOk;
+         functions_->pairStatus(device, other, kCapabilityNvlink, &status) == kNvmlSuccess && status == kStatusOk;
 }
 
 }  // namespace moe::topology

@@ -17,7 +17,7 @@ namespace moe::bootstrap {
 namespace {
 
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-constexpr Lobby::Limits kLimits{256, std::chrono::milliseconds(5000), std::chrono::milliseconds(200)};
+constexpr Lobby::Limits kFdLimits{256, std::chrono::milliseconds(5000), std::chrono::milliseconds(200)};
 
 // The user at the other end, or none if that cannot be found out. For a listener, that is the user who called listen().
 std::optional<uid_t> userOf(int socket) {
@@ -66,7 +66,7 @@ Error cannotTake(int socket) {
 }  // namespace
 
 FdServer::FdServer(const Key& key, int fd)
-    : lobby_(listenLocal(key), key, maskOf(FrameType::fdRequest), kLimits,
+    : lobby_(listenLocal(key), key, maskOf(FrameType::fdRequest), kFdLimits,
              [](int socket) { return userOf(socket) == ::geteuid(); }),
       fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
   if (!fd_) throw systemError("cannot duplicate the descriptor to pass");
