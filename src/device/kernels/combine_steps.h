@@ -3,7 +3,7 @@
 #pragma once
 
 #include "device/kernels/step_code.h"
-#include "device/protocol/combine/rails.h"
+#include "device/protocol/combine/combine.h"
 
 namespace moe {
 

@@ -102,6 +102,29 @@ MOE_HOST_DEVICE constexpr Failure tooLittle(Fault fault, Phase phase, int peer, 
           .expected = has,
           .actual = needs};
 }
+// An entry of rank `peer` that cannot be. `place`: token << 8 | entry.
+MOE_HOST_DEVICE constexpr Failure badEntry(Fault fault, int peer, std::int64_t place, std::int64_t experts,
+                                           std::int64_t id) {
+  return {.ready = 0,
+          .fault = fault,
+          .phase = Phase::none,
+          .peer = peer,
+          .reserved = 0,
+          .index = place,
+          .expected = experts,
+          .actual = id};
+}
+// A fault of a rank in the domain of `railPeer`, whose handles have the fault word `result`.
+MOE_HOST_DEVICE constexpr Failure faultElsewhere(Phase phase, int railPeer, std::uint64_t result) {
+  return {.ready = 0,
+          .fault = Fault::elsewhere,
+          .phase = phase,
+          .peer = railPeer,
+          .reserved = 0,
+          .index = 0,
+          .expected = 0,
+          .actual = static_cast<std::int64_t>(result)};
+}
 // A rank for which `phase` waits in vain.
 MOE_HOST_DEVICE constexpr Failure lateRank(Phase phase, int peer, std::uint64_t awaited, std::uint64_t seen) {
   return {.ready = 0,

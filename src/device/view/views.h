@@ -248,7 +248,7 @@ struct HandleView {
   int domains;
   RailTables rails;
 
-  std::uint32_t ticket;  // of the route that this step belongs to; see comm/handle/tickets.h
+  std::uint32_t ticket;  // of the route that this step belongs to; see comm/handle/operation.h
   int number;            // of the handle among those of its communicator, from 0
   HandleState* state;
   HostCounts* hostCounts;

@@ -68,7 +68,7 @@ MOE_LANES Failure railFault(const AnySession auto& s, const RailWords& words, in
   const auto theirs = s.warp.laneLoad(c.mine<std::uint64_t>(railSizesOffset(c, words.rails, domain)));
   if (theirs == words.terms) return {};
   if (isRailFault(theirs)) {
-    return {0, Fault::elsewhere, words.rows, c.railPeer(domain), 0, 0, 0, static_cast<std::int64_t>(theirs)};
+    return faultElsewhere(words.rows, c.railPeer(domain), theirs);
   }
   return disagreement(words.rows, c.railPeer(domain), words.terms, theirs);
 }

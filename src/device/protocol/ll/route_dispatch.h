@@ -1,6 +1,6 @@
 // Low-latency dispatch that routes: expert ids go in and rows come out, in one hop. Nothing is exchanged before the
 // rows. Each block counts what it needs of its own rank's ids while its rows are on their way to registers
-// (ll/places.h), and beside the rows every rank tells its receivers what they are (ll/told.h); the flags say how many.
+// (ll/places.h), and beside the rows every rank tells its receivers what they are (ll/taken.h); the flags say how many.
 // Flags: README.md, "LL dispatch that routes".
 #pragma once
 

@@ -64,7 +64,7 @@ MOE_LANES Quad badEntryWords(const StepParams& p, int entry) {
 // Of rank `from`, as it came with its counts.
 MOE_LANES Failure faultTold(const HandleView& h, int from, const Quad& words) {
   const auto id = static_cast<std::int64_t>(std::uint64_t{words.w} << 32 | words.z);
-  return {0, static_cast<Fault>(words.x), Phase::none, from, 0, words.y, h.namedExperts(), id};
+  return badEntry(static_cast<Fault>(words.x), from, words.y, h.namedExperts(), id);
 }
 
 // The first entry that cannot be, to where each rank of [begin, end) reads it, placeAt(rank). One warp.
