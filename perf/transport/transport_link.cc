@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "device/policy/host/post.h"
 #include "device/policy/host/queue_memory.h"
 #include "device/queue/put_helper.h"
-#include "device/view/remote_view.h"
 #include "transport/transports.h"
 
 namespace moe::perf {

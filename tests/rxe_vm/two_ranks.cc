@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "device/policy/host/post.h"
 #include "device/policy/host/queue_memory.h"
-#include "device/view/remote_view.h"
 #include "transport/transports.h"
 
 namespace moe::test {

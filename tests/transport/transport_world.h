@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "device/policy/host/post.h"
 #include "device/policy/host/queue_memory.h"
 #include "device/queue/put_helper.h"
-#include "device/view/remote_view.h"
 #include "support/base/log_lines.h"
 #include "transport/transports.h"
 #include "unit/bootstrap_world.h"

@@ -2,13 +2,16 @@
 // adapter, to which they post themselves.
 #pragma once
 
-#include "device/queue/mlx5/put_queue.h"
+#include "device/queue/put.h"
 
 namespace moe {
 
 inline constexpr int kPutRingsMax = 4;
 
 struct PutHelper;  // device/queue/put_helper.h
+namespace mlx5 {
+struct PutQueue;  // device/queue/mlx5/put_queue.h
+}
 
 struct RemoteView {
   PutRing ring[kPutRingsMax];
@@ -23,14 +26,5 @@ struct RemoteView {
   MOE_HOST_DEVICE int connectionOf(const Put& put) const { return put.to * connections + put.connection % connections; }
   MOE_HOST_DEVICE int ringOf(const Put& put) const { return connectionOf(put) % rings; }
 };
-
-// Posts one put without a step, for programs that use a transport alone: to a ring or to an adapter's queue, whichever
-// the transport has. One thread.
-template <class Memory>
-bool post(const Memory& memory, const RemoteView& view, const Put& put, const WaitLimit& limit) {
-  if (view.queues == nullptr) return post(memory, view.ring[view.ringOf(put)], put, limit);
-  return mlx5::postRun(
-      memory, view.queues[view.connectionOf(put)], 0, 1, [&](int) { return put; }, limit);
-}
 
 }  // namespace moe
