@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "comm/config/limits.h"
+#include "comm/config/config.h"
 #include "comm/recorder/failure_text.h"
 #include "comm/recorder/refused.h"
 #include "device/rows/cast_type.h"

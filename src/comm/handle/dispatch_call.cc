@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "comm/config/limits.h"
+#include "comm/config/config.h"
 #include "comm/handle/call_checks.h"
 #include "comm/handle/workload.h"
 #include "device/rows/cast_type.h"
