@@ -34,20 +34,61 @@ void describeSent(Handle& handle, const moeSent_t& sent, moeStream_t stream) {
   handle.launch(Step::describe, p, handle.backend().shapeFor(work), stream);
 }
 
-DescribeArgs describeArgs(const Handle& handle, const moeDescribe_t& describe) {
-  const std::pair<const void*, const char*> perExpert[] = {{describe.outLayoutRange, "args.describe.outLayoutRange"},
-                                                           {describe.outRowExperts, "args.describe.outRowExperts"}};
-  for (const auto& [pointer, name] : perExpert) {
-    if (pointer == nullptr || handle.rowsPerExpert()) continue;
-    refuse(
-        fmt::format("{} is {}, but the layout has no row per expert: it is for EXPERT_MAJOR layouts", name, pointer));
-  }
-  requireAligned(describe.outLayoutRange, "args.describe.outLayoutRange", alignof(std::int64_t));
-  requireAligned(describe.outRowExperts, "args.describe.outRowExperts", alignof(std::int32_t));
-  DescribeArgs out{};
-  out.layoutRange = describe.outLayoutRange;
-  out.rowExperts = describe.outRowExperts;
-  return out;
+namespace {
+
+void refuseUnless(bool fits, const void* pointer, const char* name, const char* why) {
+  if (pointer != nullptr && !fits) refuse(fmt::format("{} is {}, but {}", name, pointer, why));
+}
+
+}  // namespace
+
+Description::Description(const Handle& handle, const moeDescribe_t& asked) : handle_(handle), asked_(asked) {
+  checkLayout();
+  requireRange("args.describe.idKind", asked.idKind, moeIdsLocal, moeIdsGlobal);
+  requireAligned(asked.outLayoutRange, "args.describe.outLayoutRange", alignof(std::int64_t));
+  requireAligned(asked.outRowExperts, "args.describe.outRowExperts", alignof(std::int32_t));
+  requireAligned(asked.outTopkIdx, "args.describe.outTopkIdx", handle.indexBytes());
+  requireAligned(asked.outTopkWeights, "args.describe.outTopkWeights", alignof(float));
+  requireAligned(asked.outSourceIndex, "args.describe.outSourceIndex", alignof(std::int32_t));
+  requireAligned(asked.outExpertOffsets, "args.describe.outExpertOffsets", alignof(std::int32_t));
+}
+
+void Description::checkLayout() const {
+  const bool perExpert = handle_.rowsPerExpert();
+  const char* isPerToken = "the layout has no row per expert: it is for EXPERT_MAJOR layouts";
+  refuseUnless(perExpert, asked_.outLayoutRange, "args.describe.outLayoutRange", isPerToken);
+  refuseUnless(perExpert, asked_.outRowExperts, "args.describe.outRowExperts", isPerToken);
+  refuseUnless(!perExpert, asked_.outTopkIdx, "args.describe.outTopkIdx",
+               "the layout has one row per expert: it is for FLAT and RANK_MAJOR");
+  refuseUnless(handle_.shape().layout == Layout::expertMajor, asked_.outExpertOffsets, "args.describe.outExpertOffsets",
+               "the layout is not EXPERT_MAJOR");
+}
+
+void Description::place(StepParams* out) const {
+  DispatchArgs& dispatch = out->dispatch;
+  dispatch.outTopkIdx = asked_.outTopkIdx;
+  dispatch.outTopkWeights = asked_.outTopkWeights;
+  dispatch.outSourceIndex = asked_.outSourceIndex;
+  dispatch.outExpertOffsets = asked_.outExpertOffsets;
+  dispatch.idBase = asked_.idKind == moeIdsGlobal ? handle_.firstExpert() : 0;
+  dispatch.invalidId = asked_.invalidId != 0 ? asked_.invalidId : -1;
+  out->describe.layoutRange = asked_.outLayoutRange;
+  out->describe.rowExperts = asked_.outRowExperts;
+}
+
+std::array<Extent, 9> Description::outputs(std::int64_t rows) const {
+  const std::int64_t experts = handle_.localExperts(), ranks = handle_.room().view.nranks;
+  const std::int64_t topk = handle_.shape().topk, weights = handle_.rowsPerExpert() ? 1 : topk;
+  const auto indexBytes = static_cast<std::int64_t>(handle_.indexBytes());
+  return {{{"args.describe.outTopkIdx", asked_.outTopkIdx, rows * topk * indexBytes},
+           {"args.describe.outTopkWeights", asked_.outTopkWeights, rows * weights * 4},
+           {"args.describe.outSourceIndex", asked_.outSourceIndex, rows * 4},
+           {"args.describe.outExpertOffsets", asked_.outExpertOffsets, (experts + 1) * 4},
+           {"args.describe.outLayoutRange", asked_.outLayoutRange, experts * ranks * 8},
+           {"args.describe.outRowExperts", asked_.outRowExperts, rows * 4},
+           {"args.describe.cumulativeRows", asked_.cumulativeRows, experts * 4},
+           {"args.describe.cumulativeWaitNs", asked_.cumulativeWaitNs, ranks * 8},
+           {"args.describe.outBlockOffsets", asked_.outBlockOffsets, (experts + 1) * 4}}};
 }
 
 void describeArrived(Handle& handle, const StepParams& p, moeStream_t stream) {

@@ -60,11 +60,11 @@ Step DispatchCall::step() const {
 Operation& DispatchCall::operation() {
   StepParams& p = operation_.params;
   handle_.checkOutstanding(OperationKind::dispatch, name_);
-  p.describe = describeArgs(handle_, asked_.describe);
+  const Description description(handle_, asked_.describe);
   check();
   const DispatchPayloads payloads(handle_, asked_, grid_, tokens_);
-  takeArguments(payloads);
-  checkPlaces(payloads);
+  takeArguments(description, payloads);
+  checkPlaces(description, payloads);
   if (p.dispatch.cast.type != kNoCast) p.dispatch.rowBytes = castRowBytes(p.dispatch.cast.type, args_.hidden);
   placeOutput(payloads);
   handle_.counters().count(OperationKind::dispatch, {asked_.describe.cumulativeRows, asked_.describe.cumulativeWaitNs},
@@ -73,26 +73,20 @@ Operation& DispatchCall::operation() {
   return operation_;
 }
 
-void DispatchCall::takeArguments(const DispatchPayloads& payloads) {
+void DispatchCall::takeArguments(const Description& description, const DispatchPayloads& payloads) {
   DispatchArgs& out = operation_.params.dispatch;
-  const moeDescribe_t& describe = asked_.describe;
   out.rows = bytesOf(args_.rows);
   out.tokens = tokens_;
   out.rowBytes = static_cast<std::uint32_t>(args_.hidden * elementBytes(args_.rowType));
   out.outRows = static_cast<std::uint8_t*>(args_.outRows);
   out.capacity = std::min(args_.outRowsMax, kRowsMost);
-  out.outTopkIdx = describe.outTopkIdx;
-  out.outTopkWeights = describe.outTopkWeights;
-  out.outSourceIndex = describe.outSourceIndex;
-  out.outExpertOffsets = describe.outExpertOffsets;
+  description.place(&operation_.params);
   out.padding = args_.padding;
-  out.idBase = describe.idKind == moeIdsGlobal ? handle_.firstExpert() : 0;
-  out.invalidId = describe.invalidId != 0 ? describe.invalidId : -1;
   out.cast = castArgs(asked_, grid_);
   const bool weighted = (asked_.cast.flags & moeWeightsOnInput) != 0;
   if (weighted) out.cast.rowWeights = rowWeights();
   if (out.cast.grid.blocked != 0 && out.cast.outScales != nullptr) out.padding |= kPadScales;
-  payloads.place(describe.outBlockOffsets, &out);
+  payloads.place(asked_.describe.outBlockOffsets, &out);
   out.terms = packDispatchTerms(args_.hidden, args_.rowType, static_cast<int>(out.sideBytes), out.cast.type, weighted,
                                 payloads.fingerprint());
 }

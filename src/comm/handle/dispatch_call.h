@@ -74,6 +74,22 @@ class DispatchPayloads {
   int byRows_ = 0;  // words of payloads that are stored row by row
 };
 
+// What a dispatch tells of its rows (describe_call.cc).
+class Description {
+ public:
+  // Checks the arguments.
+  Description(const Handle& handle, const moeDescribe_t& asked);
+
+  void place(StepParams* out) const;
+  std::array<Extent, 9> outputs(std::int64_t rows) const;
+
+ private:
+  void checkLayout() const;
+
+  const Handle& handle_;
+  const moeDescribe_t& asked_;
+};
+
 class DispatchCall {
  public:
   DispatchCall(Handle& handle, const DispatchRequest& asked)
@@ -95,10 +111,10 @@ class DispatchCall {
   void check() const;
   void checkPadding() const;
   void checkOutputs() const;
-  void checkPlaces(const DispatchPayloads& payloads) const;
+  void checkPlaces(const Description& description, const DispatchPayloads& payloads) const;
 
   // Parameters.
-  void takeArguments(const DispatchPayloads& payloads);
+  void takeArguments(const Description& description, const DispatchPayloads& payloads);
   const float* rowWeights() const;
   void placeOutput(const DispatchPayloads& payloads);
   void plan();
@@ -118,8 +134,5 @@ class DispatchCall {
 CastArgs castArgs(const DispatchRequest& asked, const OutputGrid& grid);
 // Of args.cast.outScales.
 std::int64_t outScaleBytes(const DispatchRequest& asked, const OutputGrid& grid);
-
-// Arrays about a route (describe_call.cc): checks what the arguments ask for.
-DescribeArgs describeArgs(const Handle& handle, const moeDescribe_t& describe);
 
 }  // namespace moe
