@@ -15,18 +15,20 @@ COMMUNICATORS = "vllm.distributed.device_communicators"
 
 
 class FusedMoEActivationFormat(enum.Enum):
-    Standard = "standard"
-    BatchedExperts = "batched"
+    Standard = ("standard",)
+    BatchedExperts = ("batched_experts",)
 
 
 @dataclasses.dataclass
 class ExpertTokensMetadata:
     expert_num_tokens: torch.Tensor
     expert_num_tokens_cpu: torch.Tensor
+    psum_recv_per_rank: torch.Tensor = None
+    rank_expert_offset: int = None
 
     @staticmethod
-    def make_from_list(counts, device):
-        on_cpu = torch.tensor(counts, dtype=torch.int32)
+    def make_from_list(expert_num_tokens_list, device):
+        on_cpu = torch.tensor(expert_num_tokens_list, dtype=torch.int32)
         return ExpertTokensMetadata(on_cpu.to(device), on_cpu)
 
 
@@ -36,26 +38,37 @@ class FusedMoEPrepareAndFinalizeModular(abc.ABC):
     def post_init_setup(self, fused_experts):
         pass
 
-    activation_format = abc.abstractproperty()
+    activation_format = property(abc.abstractmethod(lambda self: None))
     topk_indices_dtype = abc.abstractmethod(lambda self: None)
     max_num_tokens_per_rank = abc.abstractmethod(lambda self: None)
     num_dispatchers = abc.abstractmethod(lambda self: None)
     output_is_reduced = abc.abstractmethod(lambda self: None)
-    prepare = abc.abstractmethod(lambda self: None)
-    finalize = abc.abstractmethod(lambda self: None)
+    @abc.abstractmethod
+    def prepare(
+        self,
+        a1,
+        topk_weights,
+        topk_ids,
+        num_experts,
+        expert_map,
+        apply_router_weight_on_input,
+        quant_config,
+        defer_input_quant,
+    ):
+        pass
+
+    @abc.abstractmethod
+    def finalize(
+        self, output, fused_expert_output, topk_weights, topk_ids, apply_router_weight_on_input, weight_and_reduce_impl
+    ):
+        pass
 
     def supports_async(self):
         return False
 
-    def prepare_async(self, *arguments):
-        raise NotImplementedError
-
-    def finalize_async(self, *arguments):
-        raise NotImplementedError
-
 
 class TopKWeightAndReduceDelegate:
-    def apply(self, **arguments):
+    def apply(self, output, fused_expert_output, topk_weights, topk_ids, apply_router_weight_on_input):
         raise RuntimeError("the delegate was asked")
 
 
@@ -68,16 +81,19 @@ class TopKWeightAndReduceContiguous:
         return rows.sum(dim=1).to(fused_expert_output.dtype)
 
 
-def moe_kernel_quantize_input(a, a_scale, quant_dtype, per_act_token_quant, block_shape=None):
+def moe_kernel_quantize_input(A, A_scale, quant_dtype, per_act_token_quant, block_shape=None, is_scale_swizzled=True):
     if quant_dtype is None:
-        return a, None
+        return A, A_scale
+    if quant_dtype == "mxfp8":
+        assert not is_scale_swizzled, "the order of scales was not passed on"
+        return block_quantise(A, 32)
     assert quant_dtype == torch.float8_e4m3fn, quant_dtype
     if block_shape is not None:
-        return block_quantise(a, block_shape[1])
+        return block_quantise(A, block_shape[1])
     if per_act_token_quant:
-        return block_quantise(a, a.shape[-1])
-    scale = torch.tensor([[0.25]]) if a_scale is None else a_scale.view(1, 1)
-    return (a.float() / scale.to(a.device)).to(torch.float8_e4m3fn), scale.to(a.device)
+        return block_quantise(A, A.shape[-1])
+    scale = torch.tensor([[0.25]]) if A_scale is None else A_scale.view(1, 1)
+    return (A.float() / scale.to(A.device)).to(torch.float8_e4m3fn), scale.to(A.device)
 
 
 def normalize_batched_scales_shape(scales, num_experts):
@@ -92,6 +108,9 @@ class All2AllManagerBase:
 
     def get_handle(self, kwargs):
         raise NotImplementedError
+
+    def max_sms_used(self):
+        return None  # all of them, perhaps
 
 
 def ubatching(log):
@@ -121,6 +140,7 @@ def quant_config(dtype=None, block_shape=None, per_act_token_quant=False, a1_sca
         a1_scale=a1_scale,
         a1_gscale=None,
         is_block_quantized=block_shape is not None,
+        is_scale_swizzled=dtype != "mxfp8",
     )
 
 
@@ -169,9 +189,12 @@ def batched_experts(rows, scales, meta, first, dtype):
 def install():
     """Puts the stand-in into sys.modules, and returns the log of its micro-batch functions."""
     log = []
-    module("vllm.config", get_current_vllm_config=lambda: types.SimpleNamespace(
-        scheduler_config=types.SimpleNamespace(max_num_batched_tokens=48)
-    ))  # fmt: skip
+    config = types.SimpleNamespace(
+        scheduler_config=types.SimpleNamespace(max_num_batched_tokens=48),
+        parallel_config=types.SimpleNamespace(enable_fault_tolerance=False),
+    )
+    module("vllm.config", get_current_vllm_config_or_none=lambda: config)
+    module("vllm.envs", VLLM_DEEPEPLL_NVFP4_DISPATCH=False)
     module(
         f"{FUSED_MOE}.modular_kernel",
         FusedMoEPrepareAndFinalizeModular=FusedMoEPrepareAndFinalizeModular,

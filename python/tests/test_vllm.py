@@ -117,6 +117,7 @@ def both_formats(rank):
         assert kernel.num_dispatchers() == RANKS and kernel.output_is_reduced() and kernel.supports_async()
         assert kernel.topk_indices_dtype() == torch.int64
         assert kernel.max_num_tokens_per_rank() == (None if backend == HT else MAX)
+        assert manager.max_sms_used() == (None if backend == HT else 0)
         for in_halves in (False, True):
             for given in (ids, ids.int()):
                 sums = layer(rank, kernel, x, weights, given, vllm.quant_config(), in_halves)
@@ -140,6 +141,9 @@ def quantised(rank):
             # Without rows, vLLM's experts get what came: nothing was quantised behind the dispatch.
             got = layer(rank, kernel, x, weights, ids, config, in_halves)
             assert torch.allclose(got.float(), due, rtol=0.07, atol=0.5), (got.float() - due).abs().max()
+    # MXFP8 is quantised behind the dispatch, in the order of scales that the experts want.
+    got = layer(rank, kernel, x, weights, ids, vllm.quant_config("mxfp8"), True)
+    assert torch.allclose(got.float(), due, rtol=0.07, atol=0.5)
     with mock.patch.object(kernel, "_quantize", side_effect=AssertionError("quantised")):
         kept = layer(rank, kernel, x, weights, ids, block, False, defer=True, dtype=torch.bfloat16)
     assert torch.equal(kept.float(), due)
@@ -213,6 +217,8 @@ def two_batches(rank):
         manager, kernel = make(backend)
         log.clear()
         outputs, ends = [torch.empty_like(x), torch.empty_like(x)], []
+        kept = mock.patch("moecomm.vllm.common.keep_for_stream", lambda _: log.append("keep"))
+        kept.start()
         results = []
         for state.batch in (0, 1):
             arguments = ((1 + state.batch) * x, weights, ids, EXPERTS, None, False, vllm.quant_config())
@@ -232,11 +238,13 @@ def two_batches(rank):
         due = reference(x, weights, ids)
         assert torch.equal(outputs[0].float(), due) and torch.equal(outputs[1].float(), 2 * due)
         if backend == HT:
-            there = ["yield_and_switch_from_compute_to_comm", "switch_to_compute_sync"] * 2
-            back = ["yield_and_switch_from_compute_to_comm", "switch_to_compute"] * 2
+            # Rows, ids and weights are read on the other stream: those sent, those received, and the experts' rows.
+            there = ["yield_and_switch_from_compute_to_comm", *["keep"] * 3, "switch_to_compute_sync"] * 2
+            back = [*["keep"] * 3, "yield_and_switch_from_compute_to_comm", "keep", "switch_to_compute"] * 2
             assert log == there + back + ["switch_to_comm", "yield_and_switch_from_comm_to_compute"] * 2, log
         else:
             assert log == ["maybe_run_recv_hook"] * 2, log
+        kept.stop()
         state.batch = 7
         refuses(moecomm.InvalidUsage, "prepare has not been called for micro-batch 7", kernel._kept)
         manager.destroy()
@@ -250,6 +258,14 @@ def refusals(rank):
         x[:2], weights[:2], ids[:2], EXPERTS, None, False, config, **more
     )  # noqa: E731
     refuses(NotImplementedError, "defer_input_quant is True", go, vllm.quant_config(), defer_input_quant=True)
+    with mock.patch.object(sys.modules["vllm.envs"], "VLLM_DEEPEPLL_NVFP4_DISPATCH", True):
+        refuses(NotImplementedError, "VLLM_DEEPEPLL_NVFP4_DISPATCH is 1: unset it", go, vllm.quant_config("nvfp4"))
+    config = sys.modules["vllm.config"].get_current_vllm_config_or_none().parallel_config
+    with mock.patch.object(config, "enable_fault_tolerance", True):
+        for backend in (HT, LL):
+            refuses(NotImplementedError, "remove --enable-fault-tolerance: the failure of a rank ends", make, backend)
+    for ask in (manager.query_active_mask, manager.query_fault, manager.clean_buffers):
+        refuses(NotImplementedError, f"{ask.__name__}: the failure of a rank ends", ask)
     text = "a1 has 9 tokens, but max_tokens_per_rank is 8"
     refuses(ValueError, text, kernel.prepare, x, weights, ids, EXPERTS, None, False, vllm.quant_config())
     per_token = vllm.quant_config(torch.float8_e4m3fn, a1_scale=torch.ones(2, 1))

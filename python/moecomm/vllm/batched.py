@@ -106,7 +106,8 @@ class Batched(PrepareAndFinalize):
         max_tokens_per_rank, hidden]; scales or None; ExpertTokensMetadata with expert_num_tokens [local experts] int32
         on the device; None; None. Rows behind an expert's count are not written.
 
-        Raises NotImplementedError for defer_input_quant and for static scales per token."""
+        Raises NotImplementedError for defer_input_quant, for static scales per token, and for nvfp4 with
+        VLLM_DEEPEPLL_NVFP4_DISPATCH, with which experts want rows that were cast to nvfp4 on their way."""
         self._require(a1, quant_config, defer_input_quant)
         a1 = weigh_input(a1, topk_weights, apply_router_weight_on_input)
         most, physical = self.max_tokens_per_rank, self._physical(topk_ids)
@@ -142,6 +143,8 @@ class Batched(PrepareAndFinalize):
             raise NotImplementedError("defer_input_quant is True: choose experts that take quantised rows")
         if self.use_fp8_dispatch and (config.block_shape is None or config.block_shape[1] != BLOCK):
             raise NotImplementedError(f"use_fp8_dispatch is True, but block_shape is {config.block_shape}")
+        if config.quant_dtype == "nvfp4" and getattr(self.engine.envs, "VLLM_DEEPEPLL_NVFP4_DISPATCH", False):
+            raise NotImplementedError("VLLM_DEEPEPLL_NVFP4_DISPATCH is 1: unset it, and experts quantise for themselves")
         scale = config.a1_scale
         if scale is not None and scale.numel() != 1:
             raise NotImplementedError(f"a1_scale has {scale.numel()} elements: static scales must be per tensor")

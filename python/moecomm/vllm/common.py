@@ -17,6 +17,12 @@ def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
+def keep_for_stream(tensor: torch.Tensor) -> None:
+    """The tensor's memory is not handed out again before the work that is queued on the current stream has run."""
+    if tensor.is_cuda:
+        tensor.record_stream(torch.cuda.current_stream(tensor.device))
+
+
 def weigh_input(a1: torch.Tensor, topk_weights: torch.Tensor, applies: bool) -> torch.Tensor:
     """The rows that travel if the router's weights are applied to the input, which needs one expert per token."""
     if not applies:
@@ -91,12 +97,21 @@ class PrepareAndFinalize:
             raise errors.InvalidUsage(f"finalize: prepare has not been called for micro-batch {batch}")
         return handle
 
+    def _used_here(self, *tensors: Optional[torch.Tensor]) -> None:
+        """With two micro-batches, tensors of the compute stream are read on the communication stream, and the reverse."""
+        if self.engine.ubatching.dbo_enabled():
+            for tensor in tensors:
+                if tensor is not None:
+                    keep_for_stream(tensor)
+
     def _quantize(
         self, rows: torch.Tensor, scale: Optional[torch.Tensor], dtype: Any, config: Any, per_token: bool
     ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-        """vLLM's quantisation, which chooses the kernel."""
+        """vLLM's quantisation, which chooses the kernel. The order of scales matters to nvfp4 and mxfp8 alone."""
         options: Dict[str, Any] = dict(quant_dtype=dtype, per_act_token_quant=per_token, block_shape=config.block_shape)
-        if dtype == "nvfp4" and hasattr(config, "is_scale_swizzled"):
+        if dtype in ("nvfp4", "mxfp8") and hasattr(config, "is_scale_swizzled"):
             options["is_scale_swizzled"] = config.is_scale_swizzled
+        if dtype == "mxfp8" and getattr(config, "mx_alignment", 0):
+            options["mx_alignment"] = config.mx_alignment
         quantized: Tuple[torch.Tensor, Optional[torch.Tensor]] = self.engine.quantize(rows, scale, **options)
         return quantized

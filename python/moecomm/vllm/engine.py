@@ -23,7 +23,8 @@ WANTED = dict(
     normalize_batched_scales=Wanted(f"{_MOE}.utils", "normalize_batched_scales_shape"),
     ubatching=Wanted("vllm.v1.worker.ubatching"),
     All2AllManager=Wanted(f"{_COMMUNICATORS}.base_device_communicator", "All2AllManagerBase"),
-    get_config=Wanted("vllm.config", "get_current_vllm_config", optional=True),
+    get_config=Wanted("vllm.config", "get_current_vllm_config_or_none", optional=True),
+    envs=Wanted("vllm.envs", optional=True),
 )
 
 # Where vLLM takes its DeepEP classes from. maybe_make_prepare_finalize and the device communicators look them up by

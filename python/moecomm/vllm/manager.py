@@ -11,6 +11,9 @@ from ..deep_ep.settings import default_tokens_max
 from ..values import integer
 
 
+NO_MASKS = "the failure of a rank ends moecomm's communicator on all ranks, so none can be masked"
+
+
 class Manager:
     """Common to both managers. build() derives them from this class and vLLM's All2AllManagerBase, which gives them
     rank, world_size, cpu_group, tcp_store_group and dp_world_size. All layers share one Buffer: it makes its memory
@@ -20,7 +23,7 @@ class Manager:
     low_latency: bool
     rank: int
     world_size: int
-    # vLLM asks managers that tolerate faults for masks of ranks. moecomm has none.
+    # vLLM asks managers that tolerate faults for masks of ranks.
     support_fault_tolerance = False
 
     def __init__(self, cpu_group: Any, tcp_store_group: Optional[Any] = None):
@@ -28,8 +31,14 @@ class Manager:
         with elastic expert parallelism; it then carries the unique id."""
         groups = (cpu_group,) if tcp_store_group is None else (cpu_group, tcp_store_group)
         super().__init__(*groups)
+        if getattr(getattr(self._config(), "parallel_config", None), "enable_fault_tolerance", False):
+            raise NotImplementedError(f"remove --enable-fault-tolerance: {NO_MASKS}")
         self._group = groups[-1]
         self._buffer: Optional[Buffer] = None
+
+    def _config(self) -> Any:
+        """vLLM's configuration; None where there is none, as in tests of its layers."""
+        return self.engine.get_config() if self.engine.get_config is not None else None
 
     def _require_buffer(self) -> Buffer:
         if self._buffer is None:
@@ -55,6 +64,18 @@ class Manager:
         """Raises NotImplementedError: tokens travel by the prepare and finalize classes."""
         raise NotImplementedError("combine: moecomm's managers only make handles. Use finalize of the modular kernel")
 
+    def query_active_mask(self) -> torch.Tensor:
+        """Raises NotImplementedError, as query_fault and clean_buffers do: there are no masks of ranks."""
+        raise NotImplementedError(f"query_active_mask: {NO_MASKS}")
+
+    def query_fault(self) -> torch.Tensor:
+        """Raises NotImplementedError."""
+        raise NotImplementedError(f"query_fault: {NO_MASKS}")
+
+    def clean_buffers(self) -> None:
+        """Raises NotImplementedError."""
+        raise NotImplementedError(f"clean_buffers: {NO_MASKS}")
+
     def destroy(self) -> None:
         """Frees the memory. All work must have run. Idempotent; a later get_handle() makes a new Buffer."""
         buffer, self._buffer = self._buffer, None
@@ -77,9 +98,8 @@ class HtManager(Manager):
         return self._require_buffer()
 
     def _batched_tokens(self) -> int:
-        """What the scheduler lets a rank have in a step; 0 where there is no configuration, as in vLLM's own tests."""
-        config = self.engine.get_config() if self.engine.get_config is not None else None
-        scheduler = getattr(config, "scheduler_config", None)
+        """What the scheduler lets a rank have in a step; 0 where there is no configuration."""
+        scheduler = getattr(self._config(), "scheduler_config", None)
         return int(getattr(scheduler, "max_num_batched_tokens", 0) or 0)
 
 
@@ -87,6 +107,10 @@ class LlManager(Manager):
     """Handles for the batched format. Chosen by --all2all-backend deepep_low_latency."""
 
     low_latency = True
+
+    def max_sms_used(self) -> Optional[int]:
+        """0: between its two halves a call holds no multiprocessor, so vLLM leaves them all to the other micro-batch."""
+        return 0
 
     def get_handle(self, kwargs: Dict[str, Any]) -> Buffer:
         """The Buffer, with memory for layers of this shape, so that a later capture finds it. Collective.

@@ -76,6 +76,7 @@ class Standard(PrepareAndFinalize):
         # The event must not cover the other micro-batch's work, which is queued during the yield.
         event = dbo.dbo_get_previous_event(self.buffer.capture)
         dbo.dbo_yield_and_switch_from_compute_to_comm()
+        self._used_here(*(rows if isinstance(rows, tuple) else (rows,)), topk_ids, topk_weights)
         received, ids, weights, counts, handle, arrived = self.buffer.dispatch(
             rows,
             topk_idx=topk_ids,
@@ -91,6 +92,7 @@ class Standard(PrepareAndFinalize):
         def receive() -> Prepared:
             arrived.current_stream_wait()
             codes, scales = received if isinstance(received, tuple) else (received, None)
+            self._used_here(codes, scales, ids, weights)
             if late and codes.numel() != 0:
                 scale = quant_config.a1_gscale if quant_config.quant_dtype == "nvfp4" else quant_config.a1_scale
                 codes, scales = self._quantize(codes, scale, quant_config.quant_dtype, quant_config, False)
@@ -142,6 +144,7 @@ class Standard(PrepareAndFinalize):
         dbo = self.engine.ubatching
         event = dbo.dbo_get_previous_event(self.buffer.capture)
         dbo.dbo_yield_and_switch_from_compute_to_comm()
+        self._used_here(rows)
         in_place = output.is_contiguous() and output.dtype == rows.dtype
         sums, _, summed = self.buffer.combine(
             rows,
