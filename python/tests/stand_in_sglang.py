@@ -54,9 +54,9 @@ class DeepEPPDispatchHooks:
     def __init__(self):
         self.hooks = []
 
-    def register_hook(self, hook):
-        self.hooks.append(hook)
-        return types.SimpleNamespace(remove=lambda: self.hooks.remove(hook))
+    def register_hook(self, hook_fun):
+        self.hooks.append(hook_fun)
+        return types.SimpleNamespace(remove=lambda: self.hooks.remove(hook_fun))
 
     def __call__(self, dispatcher):
         for hook in self.hooks:
@@ -84,14 +84,19 @@ class DeepEPMode(enum.Enum):
         return DeepEPMode.NORMAL if is_extend_in_batch else DeepEPMode.LOW_LATENCY
 
 
-class DeepEPOutputDtype(enum.Enum):
+class DispatcherOutputDtype(enum.Enum):
     BF16 = "bf16"
     FP8 = "fp8"
+    INT8 = "int8"
     NVFP4 = "nvfp4"
+    MXFP4 = "mxfp4"
+    MXFP8 = "mxfp8"
 
 
 class HookType(enum.Enum):
+    BEFORE = "before"
     AFTER = "after"
+    AROUND = "around"
     REPLACE = "replace"
 
 
@@ -125,32 +130,48 @@ class Recorder:
     def __init__(self):
         self.recording, self.normal, self.low_latency = True, [], []
 
-    def on_deepep_dispatch_normal(self, counts, num_tokens_per_rank, num_tokens_per_rdma_rank, num_tokens_per_expert):
-        self.normal.append((counts, num_tokens_per_rank, num_tokens_per_rdma_rank, num_tokens_per_expert))
+    def on_deepep_dispatch_normal(
+        self, local_physical_count_of_layer, num_tokens_per_rank, num_tokens_per_rdma_rank, num_tokens_per_expert
+    ):
+        sent = num_tokens_per_rank, num_tokens_per_rdma_rank, num_tokens_per_expert
+        self.normal.append((local_physical_count_of_layer, *sent))
 
-    def on_deepep_dispatch_low_latency(self, counts):
-        self.low_latency.append(counts)
+    def on_deepep_dispatch_low_latency(self, local_physical_count_of_layer):
+        self.low_latency.append(local_physical_count_of_layer)
 
 
-def quantise(x, group_size, column_major_scales, scale_tma_aligned, scale_ue8m0):
+def runner(chosen=None):
+    """SGLang's MoeRunnerBackend, of which `chosen` is one that quantises for itself."""
+    kinds = ("is_flashinfer_cutedsl", "is_cutlass", "is_humming")
+    return types.SimpleNamespace(**{kind: lambda kind=kind: kind == f"is_{chosen}" for kind in kinds})
+
+
+def quantise(x, group_size, *, column_major_scales=False, scale_tma_aligned=False, scale_ue8m0=False):
     assert (column_major_scales, scale_tma_aligned, scale_ue8m0) == (False, False, False)
     return block_quantise(x, group_size)
 
 
 def install():
     """Puts the stand-in into sys.modules. Returns settings: extend, dtype, tokens_max, the recorder, and so on."""
-    found = types.SimpleNamespace(extend=True, dtype=DeepEPOutputDtype.BF16, tokens_max=8, recorder=Recorder())
+    found = types.SimpleNamespace(extend=True, dtype=DispatcherOutputDtype.BF16, tokens_max=8, recorder=Recorder())
+    found.compiles, found.barriers = False, 0
     found.gemm = dict(ENABLE_JIT_DEEPGEMM=True, DEEPGEMM_BLACKWELL=False, DEEPGEMM_SCALE_UE8M0=False)
     found.args = types.SimpleNamespace(chunked_prefill_size=64, max_prefill_tokens=16384)
     HookRegistry.hooks.clear()
     HookRegistry.patched.clear()
 
     def output_dtype(mode):
+        if mode.quant_config.get("input_global_scale") is not None:
+            return DispatcherOutputDtype.NVFP4
         wanted = mode.quant_config.get(f"{mode.dispatch_mode.value}_dispatcher_output_dtype")
         wanted = wanted or mode.quant_config.get("dispatcher_output_dtype")
-        if wanted is None and mode.runner_backend.is_cutlass():
-            return DeepEPOutputDtype.BF16
-        return found.dtype if wanted is None else DeepEPOutputDtype(wanted)
+        backend = mode.runner_backend
+        if wanted is None and (backend.is_flashinfer_cutedsl() or backend.is_cutlass() or backend.is_humming()):
+            return DispatcherOutputDtype.BF16
+        return found.dtype if wanted is None else DispatcherOutputDtype(wanted)
+
+    def barrier():
+        found.barriers += 1
 
     tokens = types.SimpleNamespace(get=lambda: found.tokens_max)
     module(f"{MOE}.token_dispatcher.base", BaseDispatcher=BaseDispatcher)
@@ -162,16 +183,19 @@ def install():
         DeepEPPDispatchHooks=DeepEPPDispatchHooks,
     )
     module("sglang.srt.batch_overlap.two_batch_overlap", DeepEPDispatcher=DeepEPDispatcher)
-    runner = types.SimpleNamespace(is_cutlass=lambda: False)
-    helpers = dict(get_deepep_output_dtype=output_dtype, get_moe_runner_backend=lambda: runner)
+    helpers = dict(get_deepep_output_dtype=output_dtype, get_moe_runner_backend=runner)
     module(f"{MOE}.utils", DeepEPMode=DeepEPMode, **helpers)
     module("sglang.srt.layers.dp_attention", get_is_extend_in_batch=lambda: found.extend)
-    envs = types.SimpleNamespace(SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK=tokens)
+    compiles = types.SimpleNamespace(get=lambda: found.compiles)
+    envs = types.SimpleNamespace(
+        SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK=tokens, SGLANG_IN_DEEPGEMM_PRECOMPILE_STAGE=compiles
+    )
     module("sglang.srt.environ", envs=envs)
     module("sglang.srt.layers.deep_gemm_wrapper", **found.gemm)
     name = "get_global_expert_distribution_recorder"
     module("sglang.srt.eplb.expert_distribution", **{name: lambda: found.recorder})
     module("sglang.kernels.ops.quantization.fp8_kernel", sglang_per_token_group_quant_fp8=quantise)
-    module("sglang.srt.runtime_context", get_schedule=lambda: found.args)
+    parallel = types.SimpleNamespace(tp_group=types.SimpleNamespace(barrier=barrier))
+    module("sglang.srt.runtime_context", get_schedule=lambda: found.args, get_parallel=lambda: parallel)
     module("sglang.srt.plugins.hook_registry", HookRegistry=HookRegistry, HookType=HookType)
     return found

@@ -1,5 +1,6 @@
 """moecomm.sglang on 4 ranks, against plain torch in one process, with a stand-in for SGLang. Needs torch."""
 
+import logging
 import os
 import pathlib
 import subprocess
@@ -16,6 +17,7 @@ if torch is not None:
     import moecomm.deep_ep as deep_ep
     import moecomm.sglang
     import moecomm.sglang.buffers
+    import moecomm.sglang.mode
     import stand_in_sglang as sglang
     from stand_in import decode
 
@@ -131,6 +133,12 @@ def both_modes(rank):
     calls.remove()
     layer(rank, dispatcher, x, topk, False)
     assert seen == [dispatcher]
+    # While kernels are compiled, ranks meet before each call, of which a layer has two.
+    found.compiles = True
+    for found.extend in (True, False):
+        found.barriers = 0
+        layer(rank, dispatcher, x, topk, False)
+        assert found.barriers == 2
     # 64 are less than the least; configure() goes before both.
     assert deep_ep.settings.current_settings()["tokens_max"] == moecomm.sglang.buffers.TOKENS_LEAST
     assert len(moecomm.sglang.buffers._buffers) == 1
@@ -155,7 +163,7 @@ def fixed_modes(rank):
 
 def quantised(rank):
     found = set_up(tokens_max=16)
-    found.dtype = sglang.DeepEPOutputDtype.FP8
+    found.dtype = sglang.DispatcherOutputDtype.FP8
     x, topk = inputs(rank)
     due = reference(x, topk)
     dispatcher = make()
@@ -174,9 +182,20 @@ def quantised(rank):
     dispatcher.set_quant_config(dict(dispatcher_output_dtype="nvfp4"))
     for found.extend in (True, False):
         refuses(NotImplementedError, "rows are to travel as nvfp4", dispatcher.dispatch_a, x, topk)
+    dispatcher.set_quant_config(dict(input_global_scale=torch.ones(1)))
+    refuses(NotImplementedError, "as nvfp4, since input_global_scale is set", dispatcher.dispatch_a, x, topk)
+    # int8 is for NPUs: a process says once that it is not.
+    dispatcher.set_quant_config(dict(dispatcher_output_dtype="int8"))
+    moecomm.sglang.mode._warn_of_int8.cache_clear()
+    with mock.patch.object(logging.getLogger("moecomm.sglang.mode"), "warning") as warned:
+        for found.extend in (True, False):
+            output = dispatcher.dispatch(x, topk)
+            assert output.hidden_states.dtype == torch.float8_e4m3fn
+            dispatcher.combine(experts(rank, output))
+    assert warned.call_count == 1
     # So do one of a single mode, and a runner that quantises for itself.
     dispatcher.set_quant_config(dict(normal_dispatcher_output_dtype="bf16"))
-    cutlass = make(runner_backend=types.SimpleNamespace(is_cutlass=lambda: True))
+    cutlass = make(runner_backend=sglang.runner("cutlass"))
     for found.extend in (True, False):
         output = dispatcher.dispatch(x, topk)
         assert (output.hidden_states_scale is None) == found.extend

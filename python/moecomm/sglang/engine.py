@@ -29,6 +29,7 @@ WANTED = dict(
     quantize=Wanted("sglang.kernels.ops.quantization.fp8_kernel", _QUANTIZE, optional=True),
     quantize_before=Wanted("sglang.srt.layers.quantization.fp8_kernel", _QUANTIZE, optional=True),
     bounds=Wanted("sglang.srt.runtime_context", "get_schedule", optional=True),
+    get_parallel=Wanted("sglang.srt.runtime_context", "get_parallel", optional=True),
     bounds_before=Wanted("sglang.srt.server_args", "get_global_server_args", optional=True),
 )
 HOOKS = dict(

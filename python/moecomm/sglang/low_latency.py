@@ -54,6 +54,7 @@ class LowLatency(Mode):
         fp8, gemm, buffer = self.wants("fp8"), self.engine.deep_gemm, self.buffer()
         powers = bool(fp8 and gemm.ENABLE_JIT_DEEPGEMM and gemm.DEEPGEMM_BLACKWELL)
         ids = topk_output.topk_ids.to(torch.int64)
+        self.meet()
         try:
             received, counts, self._handle, event, hook = buffer.low_latency_dispatch(
                 hidden_states,
@@ -86,7 +87,9 @@ class LowLatency(Mode):
     def combine_a(self, hidden_states: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> Summing:
         """Sends the experts' rows [local experts, ranks * tokens_max, hidden] bfloat16. topk_ids and topk_weights
         [tokens, topk] are those of dispatch_b's output."""
-        sums, event, hook = self.buffer().low_latency_combine(
+        buffer = self.buffer()
+        self.meet()
+        sums, event, hook = buffer.low_latency_combine(
             hidden_states,
             topk_ids,
             topk_weights,

@@ -43,8 +43,7 @@ class Normal(Mode):
         """Quantises rows [tokens, hidden] if the experts want fp8: a scale for 128 elements."""
         rows: Any = hidden_states
         gemm = self.engine.deep_gemm
-        jit = gemm.ENABLE_JIT_DEEPGEMM and not self.runner_backend.is_cutlass()
-        if jit and self.wants("fp8"):
+        if gemm.ENABLE_JIT_DEEPGEMM and self.wants("fp8"):
             powers = gemm.DEEPGEMM_SCALE_UE8M0
             if self.engine.quantize is None:
                 raise MissingInterface(
@@ -59,6 +58,7 @@ class Normal(Mode):
         """Sends. Returns SGLang's output: rows [n, hidden], scales or None, local ids [n, topk] with -1 for experts of
         other ranks, weights [n, topk], and the rows of each local expert as a list."""
         buffer = self.buffer()
+        self.meet()
         received, ids, weights, counts, self._handle, event = buffer.dispatch(
             sent.rows,
             topk_idx=sent.ids,
@@ -94,7 +94,9 @@ class Normal(Mode):
 
     def combine_b(self, summing: Summing) -> torch.Tensor:
         """Sums the rows of each token over the ranks: [tokens, hidden]."""
-        sums, _, event = self.buffer().combine(
+        buffer = self.buffer()
+        self.meet()
+        sums, _, event = buffer.combine(
             summing.rows,
             self._handle,  # type: ignore[arg-type]
             previous_event=summing.event,
