@@ -92,6 +92,11 @@ class HandleRefusals:
         """False where the host does not know."""
         return self._fault is not None and self._fault.value != 0
 
+    @property
+    def hears_at_once(self) -> bool:
+        """Whether a call raises on every rank that another one has refused it, as it does on CPUs."""
+        return self._fault is not None and self._raises
+
     def _raise_fault(self, combines_later: bool = False) -> None:
         """Raises the fault of the handle, when a call has run. `combines_later`: others, which may not have heard of
         it, still wait for this rank's combine, and that one is to raise it."""

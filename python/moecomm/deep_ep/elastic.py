@@ -12,7 +12,7 @@ from ..handle import Handle
 from ..torch.groups import Members, place_of
 from ..torch.memory import counts_of, rows_per_expert
 from ..values import integer
-from . import combined_weights
+from . import columns, combined_weights
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import SUMMED, Payload, Rows, scales_of, unpack_bias
@@ -288,8 +288,8 @@ class ElasticBuffer:
             ids = None if handle.do_expand else handle.topk_idx.new_empty(handle.entries())
         described = parts.Describe(ids, out_weights, handle.recv_src_metadata, cumulative_rows=call.stats)
         options: Any = dict(pad_indices=True, pad_rows=call.zero_padding, sms=call.sms, stream=stream)
-        native.dispatch(payload.rows, out, describe=described, payloads=payload.beside(out_side), **options)
         with self.lane.on(stream):
+            payload.send_again(native, handle.route.group.sizes, out, out_side, describe=described, **options)
             received = payload.unpack(out, out_side)
         used, outputs = (payload.rows, payload.scales, weights, call.stats, handle.topk_idx), (out, ids, out_weights)
         made = (handle.recv_src_metadata, handle.num_unaligned_recv_tokens_per_expert, *scales_of(received))
@@ -336,7 +336,13 @@ class ElasticBuffer:
             if topk_weights is not None:
                 grads = combined_weights.with_rows(topk_weights, handle.tokens, handle.topk)
         handle.route.note("combine")
-        native.combine(x, out, grads=grads, sms=integer(num_sms, "num_sms"), stream=stream, **biases)
+        options: Any = dict(sms=integer(num_sms, "num_sms"), stream=stream)
+        sizes = handle.route.group.sizes
+        if columns.fits(x, sizes):
+            native.combine(x, out, grads=grads, **options, **biases)
+        else:
+            with self.lane.on(stream):
+                columns.combine(native, sizes, columns.Array(x, out), biases, grads, **options)
         weights = None if grads is None else grads.out_weight_grads
         used, outputs = (x, topk_weights, *biases.values()), (out, weights)
         return out, weights, self.lane.finish(stream, async_with_compute_stream, used, (), outputs, there)

@@ -11,7 +11,7 @@ from ..handle import Handle
 from ..handle_refusals import was_refused
 from ..torch.memory import counts_of
 from ..values import integer
-from . import combined_weights
+from . import columns, combined_weights
 from .checks import INDEX_TYPES, require, require_divisible
 from .dispatch_handle import DispatchHandle, Place, require_handle
 from .events import EventOverlap, Lane
@@ -79,6 +79,13 @@ class Payload:
     def output(self, count: int) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         rows = self.rows.new_empty((count, self.rows.shape[1]))
         return rows, None if self.side is None else self.side.new_empty((count, self.side.shape[1]))
+
+    def send_again(
+        self, native: Handle, sizes: Dict[str, Any], out: torch.Tensor, out_side: Optional[torch.Tensor], **options: Any
+    ) -> None:
+        """Handle.dispatch along an earlier route, whose communicator has these sizes. On torch's current stream."""
+        side = None if self.side is None or out_side is None else columns.Array(self.side, out_side)
+        columns.dispatch(native, sizes, columns.Array(self.rows, out), side, self.beside(out_side), **options)
 
     def unpack(self, rows: torch.Tensor, side: Optional[torch.Tensor]) -> Rows:
         """What dispatch() returns as recv_x, on torch's current stream."""
@@ -270,8 +277,8 @@ class HighThroughput:
         with self.lane.on(stream if call.allocates_there else None):
             out, out_side = payload.output(handle.rows)
         handle.route.note("dispatch")
-        native.dispatch(payload.rows, out, payloads=payload.beside(out_side), sms=call.sms, stream=stream)
         with self.lane.on(stream):
+            payload.send_again(native, handle.route.group.sizes, out, out_side, sms=call.sms, stream=stream)
             received = payload.unpack(out, out_side)
         used, made = (payload.rows, payload.scales), scales_of(received)
         event = self.lane.finish(stream, call.async_finish, used, made, (out,), call.allocates_there)
@@ -330,17 +337,22 @@ class HighThroughput:
         Returns combined_x [tokens, hidden], the same bits on every run; combined_topk_weights [tokens, topk], or None;
         and the event."""
         x, biases = self._require_summable(x, require_handle(handle), topk_weights, bias, out)
-        native = handle.route.handle()
-        call = _Call(previous_event, async_finish, allocate_on_comm_stream, self._sms(config))
+        native, sms = handle.route.handle(), self._sms(config)
         stream = self.lane.start(handle.route.ring.comm, previous_event, async_finish)
-        options: Any = dict(sms=call.sms, stream=stream)
+        options: Any = dict(sms=sms, stream=stream)
+        there = allocate_on_comm_stream or previous_event is not None  # as _Call.allocates_there
         grads: Optional[parts.Grads] = None
-        with self.lane.on(stream if call.allocates_there else None):
+        with self.lane.on(stream if there else None):
             result = x.new_empty((handle.tokens, x.shape[1])) if out is None else out
             if topk_weights is not None and not self.sums_weights:
                 grads = combined_weights.with_rows(topk_weights, handle.tokens, topk_weights.shape[1])
         handle.route.note("combine")
-        native.combine(x, result, grads=grads, **options, **biases)
+        sizes = handle.route.group.sizes
+        if columns.fits(x, sizes):
+            native.combine(x, result, grads=grads, **options, **biases)
+        else:
+            with self.lane.on(stream):
+                columns.combine(native, sizes, columns.Array(x, result), biases, grads, **options)
         weights = None if grads is None else grads.out_weight_grads
         outputs = (None if out is result else result, weights)
         made: Tuple[Optional[torch.Tensor], ...] = ()
@@ -349,7 +361,7 @@ class HighThroughput:
                 weights = combined_weights.summed(native, topk_weights, handle.tokens, **options)
             made = (weights,)
         used = (x, topk_weights, out, *biases.values())
-        return result, weights, self.lane.finish(stream, async_finish, used, made, outputs, call.allocates_there)
+        return result, weights, self.lane.finish(stream, async_finish, used, made, outputs, there)
 
     internode_combine = combine
 

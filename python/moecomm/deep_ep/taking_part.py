@@ -12,6 +12,7 @@ import torch
 
 from ..handle_refusals import took_part
 from ..ring import HandleRing
+from . import columns
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 ROUTED = ("route", "dispatch")
@@ -66,10 +67,12 @@ def _take_part(
     try:
         route = getattr(given.get("handle"), "route", None)
         if route is not None:
-            native, made, comm = route.handle(), 0, route.ring.comm
-            calls = ["combine" if calls[0] == "combine" else "dispatch"]
-            route.note(calls[0])  # it counts, as it does on the ranks that have refused nothing
-        elif ring is not None:
+            native, name = route.handle(), "combine" if calls[0] == "combine" else "dispatch"
+            route.note(name)  # it counts, as it does on the ranks that have refused nothing
+            stream = buffer.lane.start(route.ring.comm, None)
+            columns.take_part(native, route.group.sizes, name, error, stream, given)
+            return
+        if ring is not None:
             native, made = _routing(ring, before)
             comm = ring.comm
         else:
