@@ -388,7 +388,7 @@ def refusals(rank):
     refuses(TypeError, "topk_weights holds torch.float64", go, x, topk_weights=weights.double())
     refuses(ValueError, "num_tokens_per_expert is None", go, x, num_tokens_per_expert=None)
     refuses(TypeError, "is_token_in_rank is a NoneType", go, x, topk_idx=None)
-    refuses(NotImplementedError, "num_worst_tokens is 9", go, x, topk_idx=None, num_worst_tokens=9)
+    refuses(ValueError, "topk_weights is given, but topk_idx is None", go, x, topk_idx=None, topk_weights=weights)
     refuses(ValueError, "expert_alignment is 0", go, x, expert_alignment=0)
     recv_x, _, _, _, handle, _ = send(buffer, x, ids, weights)  # the ranks are still in step
     refuses(ValueError, "handle is given, and so are", go, x, handle=handle)

@@ -24,9 +24,22 @@ Rows = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
 SUMMED = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def ids_of_mask(mask: torch.Tensor) -> torch.Tensor:
-    """[tokens, ranks] int64: the rank's number, or -1 where the token does not go."""
-    return torch.where(mask, torch.arange(mask.shape[1], device=mask.device), -1)
+def ids_of_mask(mask: torch.Tensor, topk: int) -> torch.Tensor:
+    """[tokens, topk] int64: the numbers of a token's ranks, and -1. With fewer entries than ranks, the last entry of a
+    token that goes to more ranks has a number that no rank has: the route reports it to all ranks."""
+    ranks = mask.shape[1]
+    numbers = torch.arange(ranks, device=mask.device)
+    if topk >= ranks:
+        return torch.where(mask, numbers, -1)
+    ids = torch.where(mask, numbers, ranks).sort(dim=1)[0][:, :topk]
+    ids = torch.where(ids < ranks, ids, -1)
+    ids[:, -1].masked_fill_(mask.sum(dim=1) > topk, ranks)
+    return ids
+
+
+def most_ranks(mask: torch.Tensor) -> int:
+    """The most ranks of a token, for which the host waits."""
+    return int(mask.sum(dim=1).max()) if mask.shape[0] else 0
 
 
 def scales_of(received: Rows) -> Tuple[torch.Tensor, ...]:
@@ -43,6 +56,15 @@ def unpack_bias(bias: Any, x: torch.Tensor, tokens: int) -> Dict[str, Any]:
         if one is not None:
             require(one, "bias", "[tokens, hidden]", (tokens, x.shape[1]), (x.dtype,), x.device)
     return {f"bias{number}": one for number, one in enumerate(biases)}
+
+
+def _require_few(ranks: Dict[int, int]) -> None:
+    """ranks: by rank, the most ranks of one of its tokens."""
+    for rank, found in ranks.items():
+        if found > TOPK_LIMIT:
+            raise ValueError(
+                f"is_token_in_rank sends a token of rank {rank} to {found} ranks, expected at most {TOPK_LIMIT}: pass topk_idx"
+            )
 
 
 class Payload:
@@ -110,7 +132,7 @@ class _Call(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A checked dispatch with a new route. `mask` stands in for ids that were not given."""
+    """A checked dispatch with a new route. `mask` stands in for ids that were not given, which have topk entries."""
 
     payload: Payload
     ids: Optional[torch.Tensor]
@@ -119,6 +141,7 @@ class _Request(NamedTuple):
     experts: int
     alignment: int
     worst: int
+    topk: int
 
 
 class HighThroughput:
@@ -162,7 +185,7 @@ class HighThroughput:
         topk_idx         [tokens, topk] int64 or int32: global expert, -1 = unused. None: is_token_in_rank decides
         topk_weights     [tokens, topk] float32; or None
         num_tokens_per_expert  [num_experts] of get_dispatch_layout: its length says how many experts there are
-        is_token_in_rank       [tokens, ranks] bool; read only where topk_idx is None
+        is_token_in_rank       [tokens, ranks] bool, a token on at most 32 ranks; read only where topk_idx is None
         num_tokens_per_rank, num_tokens_per_rdma_rank  follow from the others, and are not read
         expert_alignment  what the counts in the list are rounded up to
         num_worst_tokens  0: as many rows as come, for which the host waits. Otherwise that many, with expert -1 behind
@@ -188,20 +211,21 @@ class HighThroughput:
         alignment = integer(expert_alignment, "expert_alignment", 1)
         worst = integer(num_worst_tokens, "num_worst_tokens")
         if topk_idx is None:
-            mask = self._require_mask(is_token_in_rank, payload.tokens, topk_weights, worst)
-            request = _Request(payload, None, None, mask, self.group_size, alignment, 0)
+            mask = self._require_mask(is_token_in_rank, payload.tokens, topk_weights)
+            request = _Request(payload, None, None, mask, self.group_size, alignment, worst, 0)
             return self._send_by_mask(request, num_tokens_per_expert, call)
         axes, tokens = "[tokens, topk]", payload.tokens
         require(topk_idx, "topk_idx", axes, (tokens, None), tuple(INDEX_TYPES), self.device)
         if topk_weights is not None:
             require(topk_weights, "topk_weights", axes, topk_idx.shape, (torch.float32,), self.device)
-        return self._send(_Request(payload, topk_idx, topk_weights, None, experts, alignment, worst), call)
+        topk = topk_idx.shape[1]
+        return self._send(_Request(payload, topk_idx, topk_weights, None, experts, alignment, worst, topk), call)
 
     internode_dispatch = dispatch
 
     def _send(self, request: _Request, call: _Call) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
         payload, ids, weights, worst = request.payload, request.ids, request.weights, request.worst
-        topk = self.group_size if ids is None else ids.shape[1]
+        topk = request.topk
         index_type = "int64" if ids is None else INDEX_TYPES[ids.dtype]
         sizes = ht_sizes(payload.row_bytes, payload.side_bytes, topk)
         maker = self.routes.high_throughput(
@@ -212,7 +236,7 @@ class HighThroughput:
         stream = self.lane.start(maker.comm, call.previous_event, call.async_finish)
         with self.lane.on(stream):
             payload.pack()
-            sent = ids if request.mask is None else ids_of_mask(request.mask)
+            sent = ids if request.mask is None else ids_of_mask(request.mask, topk)
         rows, counts = worst, []
         if worst == 0:
             try:
@@ -284,25 +308,32 @@ class HighThroughput:
         event = self.lane.finish(stream, call.async_finish, used, made, (out,), call.allocates_there)
         return received, None, None, None, None, event
 
-    def _require_mask(self, mask: Any, tokens: int, weights: Any, worst: int) -> torch.Tensor:
+    def _require_mask(self, mask: Any, tokens: int, weights: Any) -> torch.Tensor:
         if weights is not None:
             raise ValueError("topk_weights is given, but topk_idx is None")
-        if worst != 0:
-            raise NotImplementedError(f"num_worst_tokens is {worst}, but topk_idx is None: pass topk_idx")
-        if self.group_size > TOPK_LIMIT:
-            raise NotImplementedError(f"topk_idx is None: moecomm routes by a mask of at most {TOPK_LIMIT} ranks")
         shape = (tokens, self.group_size)
         return require(mask, "is_token_in_rank", "[tokens, ranks]", shape, (torch.bool,), self.device)
 
     def _send_by_mask(
         self, request: _Request, per_expert: torch.Tensor, call: _Call
     ) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
-        """Each rank counts as one expert. How many rows experts get travels through the group, which is slow."""
+        """Each rank counts as one expert. Without num_worst_tokens, how many rows experts get travels through the group,
+        which is slow, and with it how many ranks a token has."""
+        assert request.mask is not None
+        large = self.group_size > TOPK_LIMIT
+        if request.worst:
+            if large and self.device.type == "cpu":  # elsewhere the route sees it, since nothing may wait here
+                _require_few({self.rank: most_ranks(request.mask)})
+            return self._send(request._replace(topk=min(self.group_size, TOPK_LIMIT)), call)
         local = per_expert.shape[0] // self.group_size
-        all_counts = self.routes.members.all_gather(per_expert.tolist())
+        mine = per_expert.tolist(), most_ranks(request.mask) if large else 0
+        all_counts, all_ranks = zip(*self.routes.members.all_gather(mine))
+        _require_few(dict(enumerate(all_ranks)))
+        entries = max(all_ranks)
+        topk = min(TOPK_LIMIT, 1 << max(entries - 1, 7).bit_length()) if large else self.group_size
         first = self.rank * local
         counts = [sum(counts[expert] for counts in all_counts) for expert in range(first, first + local)]
-        found = self._send(request, call)
+        found = self._send(request._replace(topk=topk), call)
         return (*found[:3], [round_up(count, request.alignment) for count in counts], *found[4:])
 
     # ---- Combine -----------------------------------------------------------------------------------------------------
