@@ -114,7 +114,6 @@ def refusals(rank):
     go = lambda **given: buffer.dispatch(x, ids, weights, **{"num_experts": EXPERTS, **given})  # noqa: E731
     refuses(ValueError, "num_experts is None", go, num_experts=None)
     refuses(ValueError, "num_experts is 6, expected a multiple", go, num_experts=6)
-    refuses(NotImplementedError, "use_tma_aligned_col_major_sf is True", go, use_tma_aligned_col_major_sf=True)
     refuses(NotImplementedError, "there is no epilogue", go, previous_event_before_epilogue=buffer.capture())
     refuses(TypeError, "topk_idx is a NoneType", buffer.dispatch, x, num_experts=EXPERTS)
     recv, _, recv_weights, handle, _ = go()  # the ranks are still in step

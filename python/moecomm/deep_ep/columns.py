@@ -13,6 +13,7 @@ from ..handle_refusals import took_part
 from ..parts import Describe, Grads
 from .settings import round_up
 
+SUMMED = (torch.bfloat16, torch.float16, torch.float32)
 ALIGNMENT = 16  # moeLimits_t.rowAlignment
 Sizes = Dict[str, Any]  # of a communicator
 
@@ -115,8 +116,10 @@ def _make(native: Handle, name: str, calls: List[_Columns], call: Callable[[_Col
 
 
 def _end(native: Handle, name: str, error: Exception, left: Sequence[torch.Tensor], stream: Any) -> None:
-    """Takes part in the calls that are left, since other ranks make them unless they have heard of the refusal."""
-    if native.hears_at_once or not took_part(error):
+    """Takes part in the calls that are left, since other ranks make them unless they have heard of the refusal. Of that
+    of a low-latency combine they never hear."""
+    heard = native.hears_at_once and not (name == "combine" and native.mode == "ll")
+    if heard or not took_part(error):
         return
     for rows in left:
         native.take_part(name, RuntimeError(str(error)), stream, {"rows": rows})
@@ -125,6 +128,8 @@ def _end(native: Handle, name: str, error: Exception, left: Sequence[torch.Tenso
 def take_part(native: Handle, sizes: Sizes, name: str, error: Exception, stream: Any, given: Dict[str, Any]) -> None:
     """Handle.take_part in all calls of a dispatch or a combine, as far as x tells how many they are."""
     x = given.get("x")
+    if name == "combine" and isinstance(x, torch.Tensor) and x.dtype not in SUMMED:
+        x = x.to(torch.bfloat16)  # as the other ranks most likely have it
     arrays = [one for one in (x if isinstance(x, tuple) else (x,)) if isinstance(one, torch.Tensor) and one.dim() == 2]
     if len(arrays) == 2 and round_up(row_bytes(arrays[1]), ALIGNMENT) <= sizes["side_bytes_max"]:
         arrays.pop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -14,12 +14,15 @@ from ..torch.memory import counts_of, rows_per_expert
 from ..values import integer
 from . import columns, combined_weights
 from .checks import INDEX_TYPES, require, require_divisible
+from .columns import SUMMED
 from .events import EventHandle, EventOverlap, Lane
-from .high_throughput import SUMMED, Payload, Rows, scales_of, unpack_bias
+from .high_throughput import Payload, Rows, scales_of, unpack_bias
 from .routes import Route, RouteMaker, Routes, agree, collective
 from .settings import ht_sizes, round_up
-from .taking_part import ROUTED, takes_part
+from .taking_part import AT_ONCE, ROUTED, takes_part
 
+# The most tokens of a rank for which dispatches and combines run in low-latency mode, as in the library's own default.
+LOW_LATENCY_TOKENS = 128
 NO_EPILOGUE = "there is no epilogue, pass previous_event"
 UNSUPPORTED = {
     "engram_write": "moecomm has no store of embeddings",
@@ -67,6 +70,20 @@ class EPHandle:
         return (self.rows,) if self.do_expand else (self.rows, self.topk)
 
 
+def _calls(given: Dict[str, Any]) -> Sequence[str]:
+    """Those of a dispatch, like the latest one's."""
+    ring = given["self"].__dict__.get("_latest_rings", {}).get("dispatch")
+    return AT_ONCE if ring is not None and ring.handles and ring.handles[0].mode == "ll" else ROUTED
+
+
+class _Unrouted(NamedTuple):
+    """What a low-latency dispatch routes by, when it sends."""
+
+    maker: RouteMaker
+    native: Handle
+    ids: torch.Tensor
+
+
 class _Call(NamedTuple):
     """How a dispatch is queued, and what it does besides."""
 
@@ -76,6 +93,8 @@ class _Call(NamedTuple):
     sms: int
     stats: Optional[torch.Tensor]
     zero_padding: bool
+    column_major: bool
+    waits: bool
 
 
 class ElasticBuffer:
@@ -147,7 +166,10 @@ class ElasticBuffer:
         tokens = integer(num_max_tokens_per_rank, "num_max_tokens_per_rank", 1)
         sizes = ht_sizes(2 * integer(hidden, "hidden", 1))
         topk = max(8, integer(num_topk, "num_topk"))
-        return memory_size(Members(group).size, modes="ht", tokens_max=tokens, topk_max=topk, **sizes).window_bytes
+        most: Dict[str, Any] = dict(modes="ht", tokens_max=tokens)
+        if tokens <= LOW_LATENCY_TOKENS:
+            most = dict(modes="ll", ll_tokens_max=tokens, ll_sets=2)
+        return memory_size(Members(group).size, topk_max=topk, **most, **sizes).window_bytes
 
     def get_physical_domain_size(self) -> Tuple[int, int]:
         """Domains, and ranks of a domain."""
@@ -168,7 +190,7 @@ class ElasticBuffer:
         return self.lane.stream
 
     @collective
-    @takes_part(lambda _: ROUTED)
+    @takes_part(_calls)
     def dispatch(
         self,
         x: Rows,
@@ -200,11 +222,13 @@ class ElasticBuffer:
         do_cpu_sync        True: as many rows as come, for which the host waits. False: as many as may come
         handle             its route is used again; topk_idx and topk_weights are then None
         num_qps            has no meaning here
+        use_tma_aligned_col_major_sf  the scales that arrive have strides (1, rows rounded up to 16 bytes)
+
+        All ranks pass the same num_max_tokens_per_rank, and up to LOW_LATENCY_TOKENS the mode is low-latency: one call
+        routes and sends, into outputs for as many rows as may come, of which do_cpu_sync=True returns the first ones.
 
         Returns recv_x; recv_topk_idx [rows, topk] (local expert or -1), None with do_expand; recv_topk_weights
         [rows, topk], or [rows] with do_expand, None without topk_weights; handle; event."""
-        if use_tma_aligned_col_major_sf:
-            raise NotImplementedError("use_tma_aligned_col_major_sf is True: scales come row by row; transpose them")
         if previous_event_before_epilogue is not None:
             raise NotImplementedError(f"previous_event_before_epilogue is given: {NO_EPILOGUE}")
         payload = Payload(x, self.device)
@@ -215,6 +239,8 @@ class ElasticBuffer:
             integer(num_sms, "num_sms"),
             cumulative_local_expert_recv_stats,
             do_zero_padding,
+            use_tma_aligned_col_major_sf,
+            do_cpu_sync is None or do_cpu_sync,
         )
         if handle is not None:
             if topk_idx is not None:
@@ -234,11 +260,15 @@ class ElasticBuffer:
         maker = self._maker(payload, ids, shape)
         route, native = maker.next(backward=payload.rows.requires_grad)
         stream = self.lane.start(maker.comm, previous_event, call.asynchronous)
+        with self.lane.on(stream):
+            handle = EPHandle(route, ids.clone() if do_handle_copy else ids, shape)
+        if native.mode == "ll":
+            return self._deliver(payload, handle, topk_weights, stream, call, _Unrouted(maker, native, ids))
         native.route(ids, topk_weights, stream=stream)
         maker.commit()
         with self.lane.on(stream):
-            handle = EPHandle(route, ids.clone() if do_handle_copy else ids, shape)
-            self._describe(handle, native, do_cpu_sync is None or do_cpu_sync, stream)
+            self._count(handle, native, call.waits, stream)
+            self._describe(handle, native)
         return self._deliver(payload, handle, topk_weights, stream, call)
 
     def _shape(self, do_expand: bool, experts: Any, alignment: Any, tokens_max: Any) -> Tuple[bool, int, int, int]:
@@ -250,17 +280,19 @@ class ElasticBuffer:
 
     def _maker(self, payload: Payload, ids: torch.Tensor, shape: Tuple[bool, int, int, int]) -> RouteMaker:
         do_expand, experts, alignment, tokens_max = shape
-        sizes = dict(ht_sizes(payload.row_bytes, payload.side_bytes, ids.shape[1]), tokens_max=tokens_max)
+        sizes = ht_sizes(payload.row_bytes, payload.side_bytes, ids.shape[1])
         options: Any = dict(layout="flat", tokens_max=tokens_max)
         if do_expand:
             options.update(layout="expert-major", expert_alignment=alignment)
-        index_type = INDEX_TYPES[ids.dtype]
-        return self.routes.high_throughput(experts, ids.shape[1], index_type, sizes, payload.tokens, **options)
+        form = experts, ids.shape[1], INDEX_TYPES[ids.dtype]
+        if tokens_max <= LOW_LATENCY_TOKENS:
+            return self.routes.small_batches(*form, sizes, **options)
+        return self.routes.high_throughput(*form, dict(sizes, tokens_max=tokens_max), payload.tokens, **options)
 
-    def _describe(self, handle: EPHandle, native: Handle, do_cpu_sync: bool, stream: Any) -> None:
-        """Fills the counts of a new handle, on torch's current stream."""
+    def _count(self, handle: EPHandle, native: Handle, waits: bool, stream: Any) -> None:
+        """The rows of a new handle: as many as come, or as may come."""
         local, alignment = native.local_experts, handle.expert_alignment
-        if do_cpu_sync:
+        if waits:
             found = counts_of(native, stream)
             handle.rows = found.layout_rows if handle.do_expand else found.rows
             handle.num_recv_tokens, handle.num_expanded_tokens = found.rows, found.layout_rows * handle.do_expand
@@ -269,28 +301,53 @@ class ElasticBuffer:
             handle.rows = self.num_ranks * handle.num_max_tokens_per_rank
             if handle.do_expand:
                 handle.rows = handle.rows * min(handle.topk, local) + local * (alignment - 1)
+
+    def _describe(self, handle: EPHandle, native: Handle) -> None:
+        """Fills the counts of a new handle, on torch's current stream."""
+        alignment = handle.expert_alignment
         counts = rows_per_expert(native, self.device).clone()
         padded = torch.div(counts + alignment - 1, alignment, rounding_mode="floor") * alignment
         ends = padded.cumsum(0, dtype=torch.int32)
         handle.num_unaligned_recv_tokens_per_expert = counts
         handle.psum_num_recv_tokens_per_expert = ends - padded + counts if handle.do_expand else ends
-        handle.recv_src_metadata = torch.empty(handle.rows, dtype=torch.int32, device=self.device)
 
     def _deliver(
-        self, payload: Payload, handle: EPHandle, weights: Optional[torch.Tensor], stream: Any, call: _Call
+        self,
+        payload: Payload,
+        handle: EPHandle,
+        weights: Optional[torch.Tensor],
+        stream: Any,
+        call: _Call,
+        unrouted: Optional[_Unrouted] = None,
     ) -> Tuple[Rows, Optional[torch.Tensor], Optional[torch.Tensor], EPHandle, EventOverlap]:
-        native = handle.route.handle()
+        native = handle.route.handle() if unrouted is None else unrouted.native
         with self.lane.on(stream):
             payload.pack()
+            if unrouted is not None:
+                self._count(handle, native, False, stream)
+            if handle.recv_src_metadata is None:
+                handle.recv_src_metadata = torch.empty(handle.rows, dtype=torch.int32, device=self.device)
         with self.lane.on(stream if call.allocates_there else None):
             out, out_side = payload.output(handle.rows)
             out_weights = None if weights is None else weights.new_empty(handle.entries())
             ids = None if handle.do_expand else handle.topk_idx.new_empty(handle.entries())
         described = parts.Describe(ids, out_weights, handle.recv_src_metadata, cumulative_rows=call.stats)
-        options: Any = dict(pad_indices=True, pad_rows=call.zero_padding, sms=call.sms, stream=stream)
+        options: Any = dict(pad_indices=True, pad_rows=call.zero_padding, sms=call.sms, stream=stream, describe=described)
         with self.lane.on(stream):
-            payload.send_again(native, handle.route.group.sizes, out, out_side, describe=described, **options)
-            received = payload.unpack(out, out_side)
+            if unrouted is None:
+                payload.send_again(native, handle.route.group.sizes, out, out_side, **options)
+            else:
+                options["payloads"] = payload.beside(out_side)
+                native.route_dispatch(unrouted.ids, weights, payload.rows, out, **options)
+                unrouted.maker.commit()
+                self._describe(handle, native)
+                if call.waits:
+                    self._count(handle, native, True, stream)
+                    handle.recv_src_metadata, out = handle.recv_src_metadata[: handle.rows], out[: handle.rows]
+                    out_side, ids, out_weights = (
+                        None if one is None else one[: handle.rows] for one in (out_side, ids, out_weights)
+                    )
+            received = payload.unpack(out, out_side, call.column_major)
         used, outputs = (payload.rows, payload.scales, weights, call.stats, handle.topk_idx), (out, ids, out_weights)
         made = (handle.recv_src_metadata, handle.num_unaligned_recv_tokens_per_expert, *scales_of(received))
         made += (handle.topk_idx, handle.psum_num_recv_tokens_per_expert)

@@ -13,6 +13,7 @@ from ..torch.memory import counts_of
 from ..values import integer
 from . import columns, combined_weights
 from .checks import INDEX_TYPES, require, require_divisible
+from .columns import SUMMED
 from .dispatch_handle import DispatchHandle, Place, require_handle
 from .events import EventOverlap, Lane
 from .routes import Routes, collective
@@ -21,7 +22,6 @@ from .taking_part import AT_ONCE, ROUTED, takes_part
 
 TOPK_LIMIT = 32  # moeLimits_t.topkMax
 Rows = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
-SUMMED = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def ids_of_mask(mask: torch.Tensor, topk: int) -> torch.Tensor:
@@ -67,6 +67,13 @@ def _require_few(ranks: Dict[int, int]) -> None:
             )
 
 
+def in_columns(scales: torch.Tensor) -> torch.Tensor:
+    """A copy with strides (1, rows rounded up to 16 bytes), as GEMMs load scales by bulk copies."""
+    rows, words = scales.shape
+    stride = round_up(rows * scales.dtype.itemsize, 16) // scales.dtype.itemsize
+    return scales.new_empty((words, stride)).T[:rows].copy_(scales)
+
+
 class Payload:
     """Rows, and what travels beside them: scales, padded to 16 bytes."""
 
@@ -109,11 +116,12 @@ class Payload:
         side = None if self.side is None or out_side is None else columns.Array(self.side, out_side)
         columns.dispatch(native, sizes, columns.Array(self.rows, out), side, self.beside(out_side), **options)
 
-    def unpack(self, rows: torch.Tensor, side: Optional[torch.Tensor]) -> Rows:
+    def unpack(self, rows: torch.Tensor, side: Optional[torch.Tensor], column_major: bool = False) -> Rows:
         """What dispatch() returns as recv_x, on torch's current stream."""
         if side is None or self.scales is None:
             return rows
-        return rows, side[:, : self.scales.shape[1]].contiguous()
+        scales = side[:, : self.scales.shape[1]]
+        return rows, in_columns(scales) if column_major else scales.contiguous()
 
 
 class _Call(NamedTuple):

@@ -210,6 +210,24 @@ class Routes:
         self.known.keep(form, found)
         return found
 
+    def small_batches(
+        self, experts: int, topk: int, index_type: str, sizes: Dict[str, int], tokens_max: int, **shape: Any
+    ) -> RouteMaker:
+        """As high_throughput(), in low-latency mode: dispatches are Handle.route_dispatch."""
+        form = ("small batches", experts, topk, index_type, *sizes.values(), tokens_max, *shape.values())
+        found: Optional[RouteMaker] = self.known.get(form)
+        if found is not None:
+            return found
+        wanted = dict(modes="ll", **sizes, ll_tokens_max=tokens_max, experts_max=experts, topk_max=topk, ll_sets=2)
+        group = self._group(wanted, lambda: dict(topk_max=max(topk, 8)))
+        key = (experts, topk, index_type, tokens_max, *sorted(shape.items()))
+        if key not in group.rings:
+            options: Dict[str, Any] = dict(mode="ll", index_type=index_type, duplicates="merge", tokens_max=tokens_max)
+            self._make_ring(group, key, self._in_flight, "in_flight", {**options, **shape})
+        found = RouteMaker(group, group.rings[key])
+        self.known.keep(form, found)
+        return found
+
     def low_latency_group(self, tokens_max: int, hidden: int, experts: int, topk: int) -> Group:
         """The communicator of low_latency()."""
         alone = self._ll_domain_size
