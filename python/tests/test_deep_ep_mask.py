@@ -37,6 +37,27 @@ def worst(rank):
     buffer.destroy()
 
 
+def refusals(rank):
+    """Without num_worst_tokens too the other ranks hear of a refusal, also in the first call."""
+    buffer = make()
+    x, ids, _ = inputs(rank)
+    _, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, EXPERTS)
+    go = lambda x, mask, counts: buffer.dispatch(x, is_token_in_rank=mask, num_tokens_per_expert=counts)  # noqa: E731
+    wrong = ((x, in_rank[:5], per_expert), (x, in_rank.int(), per_expert), (x, in_rank, None), (x[0], in_rank, per_expert))
+    for number in range(5):
+        for arguments in wrong[number : number + 1]:
+            if rank == 1:
+                refuses((TypeError, ValueError), "", go, *arguments)
+            else:
+                refuses(moecomm.InvalidUsage, "rank 1 has refused its arguments: ", go, x, in_rank, per_expert)
+        if number % 2:
+            got, _, _, _, handle, _ = go(x, in_rank, per_expert)
+            assert torch.equal(got, arriving(rank, lambda source: TOKENS)[0])
+            sums, _, _ = buffer.combine(got, handle)
+            assert torch.equal(sums, (x.float() * in_rank.sum(dim=1, keepdim=True)).to(x.dtype))
+    buffer.destroy()
+
+
 def few_entries(rank):
     """As on more ranks than a token has entries: here two."""
     before, high_throughput.TOPK_LIMIT = high_throughput.TOPK_LIMIT, 2
@@ -90,6 +111,9 @@ class ThreadGroup:
 class MaskTest(RanksTest):
     def test_a_mask_with_a_fixed_number_of_rows(self):
         self.run_ranks(worst)
+
+    def test_refusals_reach_all_ranks(self):
+        self.run_ranks(refusals)
 
     def test_tokens_have_fewer_entries_than_there_are_ranks(self):
         self.run_ranks(few_entries)

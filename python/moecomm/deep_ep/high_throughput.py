@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 
@@ -325,8 +325,8 @@ class HighThroughput:
     def _send_by_mask(
         self, request: _Request, per_expert: torch.Tensor, call: _Call
     ) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
-        """Each rank counts as one expert. Without num_worst_tokens, how many rows experts get travels through the group,
-        which is slow, and with it how many ranks a token has."""
+        """Each rank counts as one expert. Without num_worst_tokens, the ranks first exchange through the group, which is
+        slow, how many rows experts get and to how many ranks a token goes."""
         assert request.mask is not None
         large = self.group_size > TOPK_LIMIT
         if request.worst:
@@ -335,7 +335,22 @@ class HighThroughput:
             return self._send(request._replace(topk=min(self.group_size, TOPK_LIMIT)), call)
         local = per_expert.shape[0] // self.group_size
         mine = per_expert.tolist(), most_ranks(request.mask) if large else 0
-        all_counts, all_ranks = zip(*self.routes.members.all_gather(mine))
+        told = self.routes.members.all_gather(mine)
+        try:
+            return self._send_as_told(request, local, told, call)
+        except Exception as error:  # noqa: B902
+            setattr(error, "is_behind_exchange", True)
+            raise
+
+    def _send_as_told(
+        self, request: _Request, local: int, told: List[Any], call: _Call
+    ) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
+        """told: by rank, the rows that it sends to each expert and the most ranks of a token; or why it refuses."""
+        for rank, one in enumerate(told):
+            if isinstance(one, str):
+                raise errors.InvalidUsage(f"rank {rank} has refused its arguments: {one}")
+        all_counts, all_ranks = zip(*told)
+        large = self.group_size > TOPK_LIMIT
         _require_few(dict(enumerate(all_ranks)))
         entries = max(all_ranks)
         topk = min(TOPK_LIMIT, 1 << max(entries - 1, 7).bit_length()) if large else self.group_size
@@ -343,6 +358,13 @@ class HighThroughput:
         counts = [sum(counts[expert] for counts in all_counts) for expert in range(first, first + local)]
         found = self._send(request._replace(topk=topk), call)
         return (*found[:3], [round_up(count, request.alignment) for count in counts], *found[4:])
+
+    def tell_refusal(self, given: Dict[str, Any], error: Exception) -> None:
+        """The other ranks of a dispatch by a mask wait for what this rank tells them, before they route."""
+        exchanges = given.get("is_token_in_rank") is not None and not given.get("num_worst_tokens")
+        routes = given.get("handle") is None and given.get("topk_idx") is None
+        if exchanges and routes and not getattr(error, "is_behind_exchange", False):
+            self.routes.members.all_gather(str(error))
 
     # ---- Combine -----------------------------------------------------------------------------------------------------
 

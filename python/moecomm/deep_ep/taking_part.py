@@ -65,6 +65,8 @@ def _take_part(
     before: int,
 ) -> None:
     try:
+        if hasattr(buffer, "tell_refusal"):
+            buffer.tell_refusal(given, error)
         route = getattr(given.get("handle"), "route", None)
         if route is not None:
             native, name = route.handle(), "combine" if calls[0] == "combine" else "dispatch"
