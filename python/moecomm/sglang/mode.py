@@ -10,7 +10,6 @@ from ..deep_ep import Buffer
 from .buffers import buffer_of
 
 
-
 @functools.lru_cache(maxsize=None)
 def _warn_of_int8() -> None:
     """Once per process."""

@@ -10,7 +10,6 @@ from ..deep_ep import Buffer
 from ..deep_ep.settings import default_tokens_max
 from ..values import integer
 
-
 NO_MASKS = "the failure of a rank ends moecomm's communicator on all ranks, so none can be masked"
 
 
