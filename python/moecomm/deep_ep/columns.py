@@ -11,6 +11,7 @@ import torch
 from ..handle import Handle
 from ..handle_refusals import took_part
 from ..parts import Describe, Grads
+from .events import Lane
 from .settings import round_up
 
 SUMMED = (torch.bfloat16, torch.float16, torch.float32)
@@ -41,7 +42,7 @@ def row_bytes(rows: torch.Tensor) -> int:
 
 def fits(rows: torch.Tensor, sizes: Sizes) -> bool:
     """Whether rows travel in one call, or are such that it refuses them."""
-    found: int = rows.shape[1] * rows.dtype.itemsize
+    found = row_bytes(rows)
     return found <= sizes["row_bytes_max"] or found % ALIGNMENT != 0
 
 
@@ -87,12 +88,28 @@ def dispatch(
 def combine(
     native: Handle,
     sizes: Sizes,
+    lane: Lane,
     rows: Array,
-    biases: Dict[str, Optional[torch.Tensor]],
-    grads: Optional[Grads] = None,
+    biases: Dict[str, Any],
+    grads: Optional[Grads],
     **options: Any,
 ) -> None:
-    """Handle.combine of rows that do not fit. On torch's current stream."""
+    """Handle.combine of rows. `lane`: whose stream options has."""
+    if fits(rows.given, sizes):
+        native.combine(rows.given, rows.out, grads=grads, **options, **biases)
+    else:
+        with lane.on(options["stream"]):
+            _combine_columns(native, sizes, rows, biases, grads, **options)
+
+
+def _combine_columns(
+    native: Handle,
+    sizes: Sizes,
+    rows: Array,
+    biases: Dict[str, Any],
+    grads: Optional[Grads],
+    **options: Any,
+) -> None:
     calls = _cut(rows, sizes)
 
     def call(one: _Columns) -> None:

@@ -394,12 +394,8 @@ class ElasticBuffer:
                 grads = combined_weights.with_rows(topk_weights, handle.tokens, handle.topk)
         handle.route.note("combine")
         options: Any = dict(sms=integer(num_sms, "num_sms"), stream=stream)
-        sizes = handle.route.group.sizes
-        if columns.fits(x, sizes):
-            native.combine(x, out, grads=grads, **options, **biases)
-        else:
-            with self.lane.on(stream):
-                columns.combine(native, sizes, columns.Array(x, out), biases, grads, **options)
+        rows = columns.Array(x, out)
+        columns.combine(native, handle.route.group.sizes, self.lane, rows, biases, grads, **options)
         weights = None if grads is None else grads.out_weight_grads
         used, outputs = (x, topk_weights, *biases.values()), (out, weights)
         return out, weights, self.lane.finish(stream, async_with_compute_stream, used, (), outputs, there)

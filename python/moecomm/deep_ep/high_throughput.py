@@ -408,12 +408,8 @@ class HighThroughput:
             if topk_weights is not None and not self.sums_weights:
                 grads = combined_weights.with_rows(topk_weights, handle.tokens, topk_weights.shape[1])
         handle.route.note("combine")
-        sizes = handle.route.group.sizes
-        if columns.fits(x, sizes):
-            native.combine(x, result, grads=grads, **options, **biases)
-        else:
-            with self.lane.on(stream):
-                columns.combine(native, sizes, columns.Array(x, result), biases, grads, **options)
+        rows = columns.Array(x, result)
+        columns.combine(native, handle.route.group.sizes, self.lane, rows, biases, grads, **options)
         weights = None if grads is None else grads.out_weight_grads
         outputs = (None if out is result else result, weights)
         made: Tuple[Optional[torch.Tensor], ...] = ()
