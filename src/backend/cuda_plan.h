@@ -118,8 +118,9 @@ inline int warpsOf(const Workload& work) {
 inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
   const int warps = std::min(kSmallWarps, warpsOf(work));
   const int piecesOfRow = static_cast<int>((work.rowBytes + kPartBytes - 1) / kPartBytes);
-  const bool byTokens = work.lowLatency && work.movesOnly, counts = work.step == Step::llRouteDispatch;
-  const int share = work.movesOnly && !counts ? kSmallMoveShare : 1;
+  const bool byTokens = work.lowLatency && work.movesOnly, counts = rowOf(work.step).routes();
+  const bool fences = work.movesOnly && !counts && rowOf(work.step).family != StepFamily::slots;
+  const int share = fences ? kSmallMoveShare : 1;
   const int most = std::max(1, machine.multiprocessors / share);
   const std::int64_t pieces = std::int64_t{work.rows} * piecesOfRow;
   const std::int64_t blocks =
@@ -153,11 +154,11 @@ inline void addCountingBlock(const GpuMachine& machine, const Workload& work, La
 }
 
 inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, bool bulk) {
-  if (rowOf(work.step).takesBlocks()) return planRoute(machine, work);
+  if (rowOf(work.step).computes()) return planRoute(machine, work);
   LaunchShape shape =
       work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk && !work.waitsForRows);
   shape.straight = work.tokensMax >= kStraightTokensMin;
-  if (work.step == Step::llRouteDispatch) addCountingBlock(machine, work, &shape);
+  if (rowOf(work.step).routes()) addCountingBlock(machine, work, &shape);
   return shape;
 }
 

@@ -70,6 +70,7 @@ class HostBackend final : public Backend {
   int device() const noexcept override { return -1; }
   bool bulkCopies() const noexcept override { return false; }
   bool landingCombines() const noexcept override { return false; }
+  bool stepsInSlots() const noexcept override { return false; }
   void setSharers(int ranks) noexcept override {
     threads_ = options_.threads > 0 ? options_.threads : std::min(shareOfProcessors(ranks), HostOptions::kThreadsAuto);
   }
@@ -121,7 +122,7 @@ class HostBackend final : public Backend {
   // A thread with little to do costs more than it saves.
   LaunchShape shapeFor(const Workload& work) const noexcept override {
     const std::int64_t warps =
-        rowOf(work.step).takesBlocks() ? work.rows / kTokensPerThread : work.bytes / kBytesPerThread;
+        rowOf(work.step).computes() ? work.rows / kTokensPerThread : work.bytes / kBytesPerThread;
     return {.blocks = static_cast<int>(std::clamp<std::int64_t>(warps, 1, threads_)), .straight = true};
   }
   // Few rows are cut into parts, so that every thread has a share. A cast cuts them at its tiles.

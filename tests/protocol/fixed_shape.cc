@@ -77,6 +77,10 @@ class Rounds {
     route_ = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, drawRouteInputs(config, true, rng_)));
     return std::make_shared<RouteOperation>(*world_.comm, handle(), route_, true, "route");
   }
+  // Rows stay in their slots, from where a combine takes them.
+  bool keepsSlots(int round) const {
+    return shape_.inSlots && shape_.lowLatency && shape_.layout == Layout::rankMajor && round % 3 != 2;
+  }
   void addSteps(const std::shared_ptr<Operation>& operation, Step step) {
     for (const int phases : {kSendPhase, kReceivePhase}) {
       if (shape_.split) world_.program->addStep(operation, step, phases, shape_.warps);
@@ -98,6 +102,7 @@ class Rounds {
     config.rowBytes = shape_.rowBytes;
     config.sideBytes = shape_.sideBytes;
     config.parts = parts();
+    config.inSlots = keepsSlots(round);
     for (int r = 0; r < shape_.ranks; ++r) config.staged.push_back((round + r) % 2 == 0);
     return std::make_shared<DispatchOperation>(*world_.comm, handle(), route_, world_.areas.get(), config, "dispatch");
   }
@@ -108,10 +113,12 @@ class Rounds {
     options.parts = parts();
     options.bias0 = round % 2 == 0;
     options.bias1 = round % 3 != 0;
-    options.grads = true;
+    options.grads = !shape_.inSlots;
     options.area = 0;
     const bool mayReadRows = !hasRowPerExpert(shape_.layout) && !shape_.lowLatency;
-    for (int r = 0; r < shape_.ranks; ++r) options.inPlace.push_back(mayReadRows && (round + r) % 2 == 0);
+    for (int r = 0; r < shape_.ranks; ++r) {
+      options.inPlace.push_back(keepsSlots(round) || (mayReadRows && (round + r) % 2 == 0));
+    }
     if (shape_.awaitsRows && hasRowPerExpert(shape_.layout)) drawReady(options, handle().shape(), shape_.ranks, rng_);
     addSteps(std::make_shared<CombineOperation>(*world_.comm, handle(), route_, world_.areas.get(), options, "combine"),
              combineStep(handle().view(0), shape_.landing));

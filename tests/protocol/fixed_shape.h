@@ -24,6 +24,7 @@ struct FixedShape {
   bool split = false;         // dispatch and combine in two phases
   bool landing = true;        // LL rows land where they can
   bool routesInside = false;  // LL: the first dispatch of a round routes
+  bool inSlots = false;       // LL: RANK_MAJOR rows stay in their slots, mostly
   bool combineFirst = false;  // HT: combine before dispatch, as in a backward pass
   bool timed = false;         // operations note how long they wait, which is added up after each
   bool awaitsRows = false;    // layouts with rows per expert: combines start before their rows are made

@@ -95,6 +95,23 @@ TYPED_TEST(Protocol, RoutesWithinALowLatencyDispatch) {
   this->run({.ranks = 4, .domainSize = 2, .experts = 9, .topk = 5, .warps = 2, .routesInside = true});
 }
 
+// As most decoders do: by the steps for that, on some ranks, and by those for everybody on others.
+TYPED_TEST(Protocol, LeavesRankMajorRowsInTheirSlots) {
+  this->run({.ranks = 1, .experts = 3, .topk = 2, .routesInside = true, .inSlots = true, .rounds = 4});
+  this->run({.ranks = 3,
+             .experts = 7,
+             .topk = 3,
+             .rowBytes = 400,
+             .warps = 3,
+             .wideIndex = true,
+             .routesInside = true,
+             .inSlots = true,
+             .rounds = 6});
+  // A warp has more tokens than it takes at once, and fewer than there are warps.
+  this->run({.ranks = 2, .experts = 60, .topk = 4, .tokens = 70, .warps = 2, .routesInside = true, .inSlots = true});
+  this->run({.ranks = 2, .experts = 4, .topk = 2, .tokens = 1, .warps = 4, .routesInside = true, .inSlots = true});
+}
+
 TYPED_TEST(Protocol, CombinesBeforeItDispatchesAsABackwardPassDoes) {
   this->run({.ranks = 2, .experts = 6, .topk = 5, .tokens = 9, .combineFirst = true, .rounds = 4});
 }

@@ -10,9 +10,12 @@ int main() {
   using namespace moe::test;
   if (handOver<MOE_TEAM>(20) != 0 || readBehindForEach<MOE_TEAM>() != 0) return 1;
   std::uint64_t seed = 1;
-  for (const moe::Layout layout : {moe::Layout::expertMajor, moe::Layout::flat}) {
+  for (const moe::Layout layout : {moe::Layout::expertMajor, moe::Layout::flat, moe::Layout::rankMajor}) {
     for (const bool lowLatency : {false, true}) {
+      const bool slots = layout == moe::Layout::rankMajor;
+      if (slots && !lowLatency) continue;
       for (const int ranks : {1, 3, 4}) {
+        if (slots && ranks == 4) continue;
         const int domainSize = ranks == 4 ? 2 : 0;
         FixedShape shape{.ranks = ranks,
                          .domainSize = domainSize,
@@ -26,6 +29,7 @@ int main() {
         shape.lowLatency = lowLatency;
         shape.landing = ranks != 3;
         shape.awaitsRows = ranks != 1;
+        shape.routesInside = shape.inSlots = slots;
         Scenario scenario = makeFixedScenario(shape, seed++);
         const std::string wrong = runScenario<MOE_TEAM>(scenario);
         if (wrong.empty()) continue;

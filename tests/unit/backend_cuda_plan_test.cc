@@ -20,7 +20,7 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
         EXPECT_GE(shape.blocks, 1);
         EXPECT_GE(shape.warpsPerBlock, 1);
         const int warpsMax = shape.bulk          ? bulkWarps(machine, step, 14336)
-                             : row.takesBlocks() ? kRouteWarpsPerBlock
+                             : row.computes() ? kRouteWarpsPerBlock
                                                  : row.warps;
         EXPECT_LE(shape.warpsPerBlock, warpsMax) << "step " << static_cast<int>(step) << ", " << items;
         EXPECT_LE(shape.blocks, std::max(1, 132 / sharers));
@@ -144,7 +144,7 @@ TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatWasMeasured) {
   EXPECT_EQ(largeBlocks(kH200, Step::combine, kBytes), kLargeMultiprocessors);
   for (const StepRow& row : kSteps.rows) {
     const Step step = row.step;
-    if (row.takesBlocks()) continue;
+    if (row.computes()) continue;
     const LaunchShape copies = planLaunch(withLink(kNvlink4), {step, 4096, 4096, 14336, 0, false, kBytes}, true);
     const int counting = copies.countingBlock ? 1 : 0;
     EXPECT_EQ(copies.blocks, blocksWithCopies(step) + counting) << static_cast<int>(step);

@@ -91,6 +91,9 @@ void CombineCall::placeRows() {
 void planCombine(const Handle& handle, const CombinePlan& plan, Operation* operation) {
   CombineArgs& a = operation->params.combine;
   const Backend& backend = handle.backend();
+  if (operation->step == Step::combine && backend.stepsInSlots() && combinesFromSlots(operation->params)) {
+    operation->step = Step::llSlotCombine;
+  }
   const std::uint32_t bytes = plan.coded ? static_cast<std::uint32_t>(a.elements) : a.rowBytes;
   const int tokens = handle.tokens();
   Workload work = workloadOf(handle, operation->step, {tokens, plan.sms, bytes, a.wireBytes, onlyMoves(handle, a)});

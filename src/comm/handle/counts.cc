@@ -40,7 +40,7 @@ moeCounts_t Handle::counts() {
   if (tickets_.expected() == 0) {
     throw Error(moeInvalidUsage, "moeHandleGetCounts: moeRoute has not been called on this handle");
   }
-  if (pending_.kind != OperationKind::none && pending_.step == Step::llRouteDispatch) {
+  if (pending_.kind != OperationKind::none && rowOf(pending_.step).routes()) {
     throw Error(moeInvalidUsage,
                 "moeHandleGetCounts: the counts come with the rows: moeComplete of this moeRouteDispatch first");
   }

@@ -98,7 +98,7 @@ const float* DispatchCall::rowWeights() const {
     refuse(fmt::format("args.cast.flags has moeWeightsOnInput, but config.topk is {}, must be 1: a row has one weight",
                        shape.topk));
   }
-  return operation_.step == Step::llRouteDispatch ? route_->args().topkWeights : handle_.view().sent.weights;
+  return rowOf(operation_.step).routes() ? route_->args().topkWeights : handle_.view().sent.weights;
 }
 
 // Chooses where peers write the rows: straight into the window's heap, or into the staging area.
@@ -138,12 +138,15 @@ void DispatchCall::placeOutput(const DispatchPayloads& payloads) {
 // A cast cuts the rows that it sends at its tiles. A tile has as many elements as a part has bytes.
 void DispatchCall::plan() {
   DispatchArgs& d = operation_.params.dispatch;
+  const Backend& backend = handle_.backend();
+  if (operation_.step == Step::llRouteDispatch && backend.stepsInSlots() && dispatchesIntoSlots(operation_.params)) {
+    operation_.step = Step::llSlotDispatch;
+  }
   const bool casts = d.cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args_.hidden) : d.rowBytes;
   const std::uint32_t arriving = casts ? d.cast.codeBytes : d.rowBytes;
   const Workload work = workloadOf(handle_, operation_.step,
                                    {tokens_, args_.sms, bytes, d.rowBytes + d.sideBytes, onlyMoves(handle_, d)});
-  const Backend& backend = handle_.backend();
   operation_.shape = operation_.completing = backend.shapeFor(work);
   d.parts = backend.partsFor(operation_.shape, tokens_, bytes);
   d.arriving = backend.partsFor(operation_.shape, handle_.arrivingRowsGuess(tokens_), arriving);

@@ -159,7 +159,7 @@ void Handle::start(const Operation& operation, moeStream_t stream) {
   launch(operation.step, p, operation.shape, stream);
   const int staging = stagingOf(operation.kind, p);
   const std::uint64_t number = room_.operations.start(seriesOf(operation.kind), operation.sendOnly, staging);
-  const bool read = operation.step == Step::combine || operation.step == Step::combineCoded;
+  const bool read = rowOf(operation.step).combines() && !rowOf(operation.step).lands;
   if (lowLatency() && read && !localOnly_) comm_.noteReaders();
   if (!operation.sendOnly) return follow(operation.kind, p, stream);
   pending_ = {operation.kind, number, operation.step, p, operation.completing};

@@ -46,7 +46,7 @@ void RouteCall::run(moeStream_t stream) const {
 }
 
 void RouteCall::runWith(Operation& dispatch, moeStream_t stream) const {
-  if (dispatch.step != Step::llRouteDispatch) {
+  if (!rowOf(dispatch.step).routes()) {
     run(stream);
     return handle_.start(dispatch, stream);
   }

@@ -17,7 +17,7 @@ StepRow rowIfKnown(Step step) {
 
 const char* callOf(const StepRow& row) {
   if (row.kind == StepKind::route) return "moeRoute";
-  if (row.step == Step::llRouteDispatch) return "moeRouteDispatch";
+  if (row.routes()) return "moeRouteDispatch";
   return row.combines() ? "moeCombine" : "moeDispatch";
 }
 

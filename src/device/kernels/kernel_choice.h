@@ -28,5 +28,7 @@ template <>
 const void* kernelOf<StepFamily::combine>(const KernelChoice& choice);
 template <>
 const void* kernelOf<StepFamily::codedCombine>(const KernelChoice& choice);
+template <>
+const void* kernelOf<StepFamily::slots>(const KernelChoice& choice);
 
 }  // namespace moe

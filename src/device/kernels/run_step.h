@@ -5,6 +5,7 @@
 #include "device/kernels/ht_dispatch_steps.h"
 #include "device/kernels/ll_steps.h"
 #include "device/kernels/route_steps.h"
+#include "device/kernels/slot_steps.h"
 
 namespace moe {
 
@@ -13,7 +14,8 @@ void runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w,
   const auto runs = [&]<StepFamily kFamily>() { return runNamedStep<kFamily>(warp, step, p, w, movers); };
   runs.template operator()<StepFamily::route>() || runs.template operator()<StepFamily::htDispatch>() ||
       runs.template operator()<StepFamily::cast>() || runs.template operator()<StepFamily::combine>() ||
-      runs.template operator()<StepFamily::ll>() || runs.template operator()<StepFamily::codedCombine>();
+      runs.template operator()<StepFamily::ll>() || runs.template operator()<StepFamily::codedCombine>() ||
+      runs.template operator()<StepFamily::slots>();
 }
 
 }  // namespace moe

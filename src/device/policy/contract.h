@@ -183,6 +183,9 @@ concept Computes = Core<Warp> && requires(const Warp warp, const CommView& comm,
   // Whether a lane of the route takes tokens whole, not by their entries.
   { Warp::kWholeTokens } -> std::convertible_to<bool>;
 
+  // As forEach, and does not meet. Lanes that other operations use first come last.
+  warp.each(n, contract::Body{});
+
   // take(i, valueOf(i)) once for each i below n, on one lane each, in no order. Up to four values of a lane are looked
   // up before it takes the first, so no valueOf reads what a `take` writes. Collective; meets before and after.
   warp.template collect<4>(n, contract::IntOf{}, contract::Emit{});
@@ -263,6 +266,12 @@ concept Gathers = Moves<Warp> && Computes<typename Warp::Wide> &&
 
   // As announce, of flags that count rows (flag.h): flag i has also changed by moreOf(i) of each block, which only
   // depends on what all warps of a block see alike.
+  warp.announceRows(n, contract::FlagOf{}, contract::RowsOf{}, meeting, team);
+};
+
+// What steps need whose warps are blocks and that move rows: what is said of a block's warps above holds for the block.
+template <class Warp>
+concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, int n, Meeting meeting, WarpIndex team) {
   warp.announceRows(n, contract::FlagOf{}, contract::RowsOf{}, meeting, team);
 };
 

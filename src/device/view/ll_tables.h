@@ -38,8 +38,8 @@ struct LlTableLayout {
   int end;
 };
 
-// What a block notes. Not 0: an id cannot be; the rank is to stop; and an LlVerdict.
-enum LlWord { kLlFaulty, kLlStops, kLlVerdict, kLlWords };
+// What a block notes. Not 0: an id cannot be; the rank is to stop; slots must be waited for; and an LlVerdict.
+enum LlWord { kLlFaulty, kLlStops, kLlWaits, kLlVerdict, kLlWords };
 
 MOE_HOST_DEVICE constexpr int llRankWords(int nranks) {
   return (nranks + 31) / 32;

@@ -28,6 +28,8 @@ enum class Step {
   combineCoded,
   combineWavesCoded,
   combineRailsCoded,
+  llSlotDispatch,
+  llSlotCombine,
   describe,
   tally
 };
@@ -37,8 +39,9 @@ enum class StepKind { route, dispatch, combine, report };
 // How rows are handed over: all at once, in waves, or in waves over rails.
 enum class Spread { once, waves, rails };
 // Steps whose code is compiled together. `cast`: dispatches of rows that are cast or have payloads; `codedCombine`:
-// combines whose rows travel in a wire format. They are steps of their own, so that others carry nothing of it.
-enum class StepFamily { route, htDispatch, cast, ll, combine, codedCombine };
+// combines whose rows travel in a wire format; `slots`: what most decoders run, of rows that stay in their slots. They
+// are steps of their own, so that others carry nothing of it.
+enum class StepFamily { route, htDispatch, cast, ll, combine, codedCombine, slots };
 // The kernels of a step on a GPU: for one domain and for several, and those with bulk copies.
 enum StepKernels : int { kNear = 1, kFar = 2, kBulk = 4, kFarBulk = 8 };
 
@@ -59,8 +62,14 @@ struct StepRow {
     return family == StepFamily::cast || family == StepFamily::codedCombine;
   }
   MOE_HOST_DEVICE constexpr bool waits() const { return kind != StepKind::report; }
-  // Steps that compute rather than move rows: on a GPU each of their warps is a whole block.
-  MOE_HOST_DEVICE constexpr bool takesBlocks() const { return kind == StepKind::route || kind == StepKind::report; }
+  // Steps that compute rather than move rows.
+  MOE_HOST_DEVICE constexpr bool computes() const { return kind == StepKind::route || kind == StepKind::report; }
+  // On a GPU each of their warps is a whole block.
+  MOE_HOST_DEVICE constexpr bool takesBlocks() const { return computes() || family == StepFamily::slots; }
+  // LL dispatches with the route inside. The first is for all handles that may, the other for what most decoders run.
+  MOE_HOST_DEVICE constexpr bool routes() const {
+    return step == Step::llRouteDispatch || step == Step::llSlotDispatch;
+  }
   // Whether some warps may move rows, and others describe them.
   MOE_HOST_DEVICE constexpr bool isDivided() const { return step == Step::htDispatch; }
 };
@@ -94,6 +103,8 @@ MOE_HOST_DEVICE constexpr StepTable stepTable() {
       {Step::combineCoded,      "combineCoded",      Kind::combine,  Family::codedCombine, Spread::once,  false, kNear | kFar,         16,   16},
       {Step::combineWavesCoded, "combineWavesCoded", Kind::combine,  Family::codedCombine, Spread::waves, false, kNear,                16,   0},
       {Step::combineRailsCoded, "combineRailsCoded", Kind::combine,  Family::codedCombine, Spread::rails, false, kFar,                 16,   16},
+      {Step::llSlotDispatch,    "llSlotDispatch",    Kind::dispatch, Family::slots,        Spread::once,  false, kNear,                16,   0},
+      {Step::llSlotCombine,     "llSlotCombine",     Kind::combine,  Family::slots,        Spread::once,  false, kNear,                16,   0},
       {Step::describe,          "describe",          Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
       {Step::tally,             "tally",             Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
   }};
@@ -135,9 +146,32 @@ inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
   const bool lands = landing && combineLands(h);
   const Spread spread = lands ? Spread::once : spreadOf(h);
   const auto fits = [&](const StepRow& row) {
-    return row.combines() && row.coded() == coded && row.lands == lands && row.spread == spread;
+    return row.combines() && row.coded() == coded && row.lands == lands && row.spread == spread &&
+           row.family != StepFamily::slots;
   };
   return std::find_if(std::begin(kSteps.rows), std::end(kSteps.rows), fits)->step;
+}
+
+// Ranks of a step that notes them in the bits of one word.
+inline constexpr int kSlotRanksMax = 32;
+inline constexpr int kWhole = kSendPhase | kReceivePhase;
+
+// Whether a dispatch that routes may be Step::llSlotDispatch: rows stay in their slots, and nothing comes beside them.
+// Ranks need not agree, as what they tell each other is the same.
+MOE_HOST_DEVICE bool dispatchesIntoSlots(const StepParams& p) {
+  const HandleView& h = p.handle;
+  const DispatchArgs& d = p.dispatch;
+  return p.phases == kWhole && h.layout == Layout::rankMajor && d.outRows == nullptr && d.cast.type == 0 &&
+         d.sideBytes == 0 && d.payloads.count == 0 && d.padding == 0 && d.outExpertOffsets == nullptr &&
+         d.cast.outBlockOffsets == nullptr && h.placement == nullptr && h.merges == 0 && h.arrivals == 0 &&
+         !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
+}
+// The same of a combine that would otherwise be Step::combine, and Step::llSlotCombine: owners read rows in their slots.
+MOE_HOST_DEVICE bool combinesFromSlots(const StepParams& p) {
+  const CombineArgs& a = p.combine;
+  return p.phases == kWhole && p.handle.lowLatency != 0 && p.handle.layout == Layout::rankMajor && a.inPlace != 0 &&
+         a.grads == 0 && a.wire == 0 && a.ready.words == nullptr && p.handle.weighted == 0 && !p.comm.split() &&
+         p.comm.nranks <= kSlotRanksMax;
 }
 
 // Each step has its row in its place, and each operation has a step.
@@ -150,6 +184,7 @@ constexpr bool tableIsWhole() {
       int dispatches = 0, combines = 0;
       for (const StepRow& row : kSteps.rows) {
         if (row.spread != spread || row.coded() != coded || row.lands || row.family == StepFamily::ll) continue;
+        if (row.family == StepFamily::slots) continue;
         dispatches += row.kind == StepKind::dispatch ? 1 : 0;
         combines += row.combines() ? 1 : 0;
       }

@@ -1,5 +1,7 @@
 #include "support/programs/program.h"
 
+#include "support/base/rng.h"
+
 namespace moe::test {
 
 void Program::addRoute(const std::shared_ptr<Operation>& operation, int warps) {
@@ -28,6 +30,20 @@ void Program::addStep(const std::shared_ptr<Operation>& operation, Step step, in
     if ((phases & kReceivePhase) != 0) task.finish = [this, operation, rank] { operation->finish(rank, report_); };
     tasks.push_back(std::move(task));
   }
+}
+
+Step stepFor(const Task& task, const StepParams& p) {
+  const auto rank = static_cast<std::uint64_t>(p.comm.rank);
+  const auto takes = [&](std::uint32_t bytes, int tokens) {
+    return mix(rank + static_cast<std::uint64_t>(tokens) * 64, std::uint64_t{bytes} + p.handle.ticket) % 2 != 0;
+  };
+  if (task.step == Step::llRouteDispatch && dispatchesIntoSlots(p) && takes(p.dispatch.rowBytes, p.dispatch.tokens)) {
+    return Step::llSlotDispatch;
+  }
+  if (task.step == Step::combine && combinesFromSlots(p) && takes(p.combine.rowBytes, p.combine.tokens)) {
+    return Step::llSlotCombine;
+  }
+  return task.step;
 }
 
 std::string Program::describe() const {

@@ -194,6 +194,15 @@ void ScenarioBuilder::addWaits(const HandleTrack& track, CombineOptions& options
   ended_ = true;
 }
 
+// What most decoders dispatch: rows, and nothing beside them.
+void makePlain(DispatchCase& config, int rowBytesMax, Rng& rng) {
+  config.cast = {};
+  config.payloads = {};
+  config.sideBytes = config.padding = config.spareRows = 0;
+  config.rowBytes = 16 * rng.between(1, rowBytesMax / 16);
+  config.parts = drawParts(config.rowBytes, rng);
+}
+
 // With `routing`: of a dispatch that routes.
 void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing) {
   const HandleShape& s = track.handle->shape();
@@ -220,6 +229,8 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
     config.padding = rng_.between(1, 3);
     config.spareRows = rng_.below(4);
   }
+  const bool decodes = routing && s.layout == Layout::rankMajor && decoding_.coin();
+  if (decodes) makePlain(config, shape_.rowBytesMax, decoding_);
   keepSmall(config.cast, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
   keepSmall(config.payloads, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
   if (rng_.oneIn(3)) {
@@ -233,7 +244,7 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
   if (!s.lowLatency) track.epoch = ++htStarted_[kDispatch];
   if (s.lowLatency) takeSlots(track);
   const bool faulty = config.oddRank >= 0 || track.fault.fault == Fault::capacity;
-  config.inSlots = s.lowLatency && s.layout == Layout::rankMajor && !faulty && rng_.coin();
+  config.inSlots = s.lowLatency && s.layout == Layout::rankMajor && !faulty && (rng_.coin() || decodes);
   track.ownsSlots = s.lowLatency;
   track.kind = kDispatch;
   config.area = track.area;

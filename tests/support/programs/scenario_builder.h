@@ -48,6 +48,7 @@ class ScenarioBuilder {
         placing_(mix(seed, 84)),
         scaling_(mix(seed, 85)),
         lacking_(mix(seed, 95)),
+        decoding_(mix(seed, 98)),
         landing_(seed % 4 != 0),
         blocks_(isWorldOfBlocks(seed)),
         limits_(limits) {
@@ -96,6 +97,7 @@ class ScenarioBuilder {
   Rng placing_;            // ... of placements ...
   Rng scaling_;            // ... of weights on the input ...
   Rng lacking_;            // ... and of arrays with too few rows
+  Rng decoding_;           // of dispatches that bring rows alone
   bool landing_, blocks_;  // LL rows land where they can, as on GPUs; scales lie in blocks
   ScenarioLimits limits_;
   CommShape shape_;

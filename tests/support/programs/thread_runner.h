@@ -62,7 +62,7 @@ void runRank(TestComm& comm, Program& program, int rank, Ending& ending) {
     const StepParams params = task.prepare();
     {
       const Watcher watcher(task.watch());
-      Team::run(task.step, params, task.warps, task.movers);
+      Team::run(stepFor(task, params), params, task.warps, task.movers);
     }
     ending.failure = comm.rank(rank).failure;
     if (ending.failure.ready != 0) return;

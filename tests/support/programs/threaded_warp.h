@@ -57,6 +57,11 @@ class ThreadedWarp {
     sync();
   }
 
+  template <class Body>
+  void each(int n, Body body) const {
+    for (int i = kLanes - 1 - lane_; i < n; i += kLanes) body(i);
+  }
+
   template <int kAtOnce, class ValueOf, class Take>
   void collect(int n, ValueOf valueOf, Take take) const {
     note(17, n);

@@ -14,5 +14,6 @@ bool runCast(Simulator& simulator, Step step, const StepParams& params, WarpInde
 bool runCombine(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 bool runCodedCombine(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 bool runLl(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
+bool runSlots(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 
 }  // namespace moe::sim

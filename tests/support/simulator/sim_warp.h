@@ -76,6 +76,11 @@ class SimWarp {
     sim_.pause();
   }
 
+  template <class Body>
+  void each(int n, Body body) const {
+    forEach(n, body);
+  }
+
   // A value may be up to kAtOnce items old when it is taken.
   template <int kAtOnce, class ValueOf, class Take>
   void collect(int n, ValueOf valueOf, Take take) const {

@@ -150,7 +150,7 @@ void Simulator::startTask(Rank& rank) {
   const test::Task& task = tasks[rank.nextTask];
   if (trace_) fmt::print("{:>10} rank {} starts {}\n", now_, rank.rank, task.name);
   rank.params = task.prepare();
-  rank.step = task.step;
+  rank.step = stepFor(task, rank.params);
   rank.inTask = true;
   rank.pauses = 0;
   rank.warpsLeft = task.warps;
@@ -203,7 +203,7 @@ void Simulator::runWarp(Warp& warp) {
     lookOn(rank);
   } else {
     const int movers = program_.tasks(rank.rank)[rank.nextTask].movers;
-    for (const auto run : {runRoute, runHtDispatch, runCast, runCombine, runLl, runCodedCombine}) {
+    for (const auto run : {runRoute, runHtDispatch, runCast, runCombine, runLl, runCodedCombine, runSlots}) {
       if (run(*this, rank.step, rank.params, warp.index, movers)) break;
     }
   }

@@ -1,7 +1,9 @@
-// The GPU policy for the route, which computes rather than moves rows: a warp of the contract is a whole block, with a
-// lane per thread.
+// The GPU policy for the route, and for steps of few rows: a warp of the contract is a whole block, with a lane per
+// thread.
 //
 // forEach strides over all threads between two __syncthreads. collect keeps up to kAtOnce loads in flight per thread.
+// streamRows and reduceRows take one row after the other, each with all threads: two pieces of 16 bytes per thread at
+// once, of a sum for up to four of its rows, or of eight one each. The first threads look places up in shared memory.
 // scanInOrder scans each CUDA warp by shuffles, then the sums of the CUDA warps in shared memory. publishAll, announce,
 // put and waitAll begin or end with __syncthreads, and the block's first CUDA warp does the work as CudaWarp does; for
 // mark that is thread 0. stopped and waitAll vote with __syncthreads_or and __syncthreads_and.
@@ -23,6 +25,12 @@ class CudaBlock : public CudaWarp {
     __syncthreads();
     for (int i = thread(); i < n; i += threads()) body(i);
     __syncthreads();
+  }
+
+  // The last threads first.
+  template <class Body>
+  MOE_LANES void each(int n, Body body) const {
+    for (int i = threads() - 1 - thread(); i < n; i += threads()) body(i);
   }
 
   template <int kAtOnce, class ValueOf, class Take>
@@ -88,6 +96,68 @@ class CudaBlock : public CudaWarp {
     for (int i = lane(); i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), share);
   }
 
+  template <class FlagOf, class MoreOf>
+  MOE_LANES void announceRows(int n, FlagOf flagOf, MoreOf moreOf, Meeting, WarpIndex team) const {
+    if (!gather()) return;
+    cuda_flags::fence();
+    const Flag share = rowsShare(team.index == 0, team.count);
+    for (int i = lane(); i < n; i += kLanes) {
+      cuda_flags::addRelaxed(flagOf(i), share + static_cast<Flag>(std::int64_t{moreOf(i)}));
+    }
+  }
+
+  // A row's first pieces are on their way while places are found, or while the row before is stored.
+  template <CopyList List>
+  MOE_LANES bool streamRows(const List& list) const {
+    __shared__ std::uint8_t* places[2][kLanes];
+    const int n = list.count();
+    CopyJob job = n > 0 ? list.job(0) : CopyJob{nullptr, 0, 0};
+    Pieces piece;
+    load(piece, job, 0);
+    if (!mayPlace(list)) return false;
+    int begin = 0;
+    for (int i = 0; i < n;) {
+      if (begin == 0) {
+        if (thread() < job.sinks) places[i % 2][thread()] = list.sink(i, thread()).row;
+        __syncthreads();
+      }
+      const Pieces now = piece;
+      const int at = begin, sinks = job.sinks, row = i % 2, quads = quadsOf(job.bytes);
+      begin += threads() * kPieces;
+      if (begin >= quads) {
+        begin = 0;
+        if (++i < n) job = list.job(i);
+      }
+      if (i < n) load(piece, job, begin);
+#pragma unroll 1
+      for (int sink = 0; sink < sinks; ++sink) {
+        auto* to = reinterpret_cast<Quad*>(places[row][sink]);
+        if (to == nullptr) continue;
+#pragma unroll
+        for (int u = 0; u < kPieces; ++u) {
+          const int quad = at + thread() + u * threads();
+          if (quad < quads) to[quad] = now.quad[u];
+        }
+      }
+    }
+    return true;
+  }
+
+  template <SumList List>
+  MOE_LANES bool reduceRows(const CommView&, const List& list) const {
+    __shared__ const std::uint8_t* rows[2][kTermsMax];
+    const int n = list.count();
+    SumJob job{};
+    for (int i = 0; i < n; ++i) {
+      job = list.job(i);
+      if (thread() < job.terms) rows[i % 2][thread()] = list.term(i, thread());
+      if (i == 0 && !mayRead(list)) return false;
+      __syncthreads();
+      withRowType(list.rowType(), [&](auto type) { sum<decltype(type)>(rows[i % 2], job); });
+    }
+    return n > 0 || mayRead(list);
+  }
+
   MOE_LANES void mark(Flag* word, Meeting, WarpIndex team) const {
     __syncthreads();
     if (thread() == 0) cuda_flags::addReleaseOnDevice(word, announcementShare(team.index == 0, team.count));
@@ -118,6 +188,61 @@ class CudaBlock : public CudaWarp {
   }
 
  private:
+  static constexpr int kPieces = 2, kTermsMax = 64;
+  struct Pieces {
+    Quad quad[kPieces];
+  };
+  static MOE_LANES int quadsOf(std::uint32_t bytes) {
+    return static_cast<int>(bytes / sizeof(Quad));
+  }
+  static MOE_LANES void load(Pieces& piece, const CopyJob& job, int begin) {
+    const auto* from = reinterpret_cast<const Quad*>(job.source);
+#pragma unroll
+    for (int u = 0; u < kPieces; ++u) {
+      const int quad = begin + thread() + u * threads();
+      if (quad < quadsOf(job.bytes)) piece.quad[u] = from[quad];
+    }
+  }
+
+  template <class Type>
+  static MOE_LANES void sum(const std::uint8_t* const* rows, const SumJob& job) {
+    if (job.terms <= 2) return sumTiles<Type, 2, 2>(rows, job);
+    if (job.terms <= 4) return sumTiles<Type, 4, 2>(rows, job);
+    sumTiles<Type, 8, 1>(rows, job);
+  }
+  // kTerms rows at once, and then the others. Zeros where there is none: to add them changes no sum that begins with +0.
+  template <class Type, int kTerms, int kWide>
+  static MOE_LANES void sumTiles(const std::uint8_t* const* rows, const SumJob& job) {
+    const int quads = quadsOf(job.bytes);
+#pragma unroll 1
+    for (int tile = thread(); tile < quads; tile += threads() * kWide) {
+      Accumulator<Type> sums[kWide];
+#pragma unroll 1
+      for (int first = 0; first < job.terms; first += kTerms) {
+        Quad piece[kTerms][kWide];
+#pragma unroll
+        for (int j = 0; j < kTerms; ++j) {
+          const auto* row = reinterpret_cast<const Quad*>(rows[first + j < job.terms ? first + j : first]);
+#pragma unroll
+          for (int u = 0; u < kWide; ++u) {
+            const int quad = tile + u * threads();
+            piece[j][u] = first + j < job.terms && quad < quads ? row[quad] : Quad{0, 0, 0, 0};
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < kTerms; ++j) {
+#pragma unroll
+          for (int u = 0; u < kWide; ++u) sums[u].template add<false>(piece[j][u], 1.0f);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kWide; ++u) {
+        const int quad = tile + u * threads();
+        if (quad < quads) reinterpret_cast<Quad*>(job.out)[quad] = sums[u].rounded();
+      }
+    }
+  }
+
   static MOE_LANES int thread() {
     return static_cast<int>(threadIdx.x);
   }
@@ -130,7 +255,7 @@ MOE_LANES CudaBlock CudaWarp::wide() const {
   return {};
 }
 
-static_assert(Computes<CudaBlock> && Gathers<CudaWarp>);
+static_assert(Blocks<CudaBlock> && Gathers<CudaWarp>);
 static_assert(CudaBlock::kScratchBytes >= kLlTableBytesMax, "tables of a dispatch that routes lie in scratch memory");
 
 }  // namespace moe

@@ -43,6 +43,11 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) body(i);
   }
 
+  template <class Body>
+  void each(int n, Body body) const {
+    forEach(n, body);
+  }
+
   template <int, class ValueOf, class Take>
   void collect(int n, ValueOf valueOf, Take take) const {
     for (int i = 0; i < n; ++i) take(i, valueOf(i));

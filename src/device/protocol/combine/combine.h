@@ -81,10 +81,35 @@ MOE_SELDOM void keepRecordsFault(Warp warp, const StepParams& p, std::uint64_t e
   });
 }
 
+MOE_LANES Operation combineOperation(const StepParams& p) {
+  const HandleState* state = p.handle.state;
+  return withWeights(p, handedOperation(p, combineChannel(p.handle), state->combineEpoch, state->combineHanded));
+}
+
+// What a sending step leaves for the next one. One warp, the last, and nothing that comes after in this step may read
+// what changes. `silent`: it gave zeros.
+MOE_LANES void endCombineSend(const Combining auto& s, bool silent) {
+  CommState* state = s.comm.state;
+  const HandleView& h = s.handle;
+  const bool lowLatency = h.lowLatency != 0;
+  if (silent && lowLatency && s.allHaveBegun()) keepLlRowsFault(s.warp, s.p);
+  s.endEpoch([&] {
+    h.state->silent = silent ? 1 : 0;
+    h.state->combineEpoch = s.epoch;
+    h.state->combineHanded = s.number;
+    handedCount(s.comm, h, s.channel) = s.number;
+    noteWeights(s);
+    if (lowLatency) {
+      state->llUncombined[h.llSet] = 0;
+      state->llUsed[h.llSet] = 1;
+    }
+  });
+}
+
 template <int kWaves, Moves Warp, bool kCoded = false>
 class Combine {
  public:
-  MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w) : Combine(warp, p, w, operation(p)) {}
+  MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w) : Combine(warp, p, w, combineOperation(p)) {}
   // Of an operation that goes on here (core/seldom.h).
   MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : s(warp, p, w, which) {}
@@ -200,21 +225,7 @@ class Combine {
 
   // What a sending step leaves for the next one.
   MOE_LANES void endSend(bool silent = false) const {
-    if (!isLast(s.w)) return;
-    CommState* state = s.comm.state;
-    const HandleView& h = s.handle;
-    if (silent && lowLatency() && s.allHaveBegun()) keepLlRowsFault(s.warp, s.p);
-    s.endEpoch([&] {
-      h.state->silent = silent ? 1 : 0;
-      h.state->combineEpoch = s.epoch;
-      h.state->combineHanded = s.number;
-      handedCount(s.comm, h, s.channel) = s.number;
-      noteWeights(s);
-      if (lowLatency()) {
-        state->llUncombined[h.llSet] = 0;
-        state->llUsed[h.llSet] = 1;
-      }
-    });
+    if (isLast(s.w)) endCombineSend(s, silent);
   }
 
   // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word. HT rows
@@ -247,11 +258,6 @@ class Combine {
     }
   };
 
-  static MOE_LANES Operation operation(const StepParams& p) {
-    const HandleState* state = p.handle.state;
-    const Channel channel = combineChannel(p.handle);
-    return withWeights(p, handedOperation(p, channel, state->combineEpoch, state->combineHanded));
-  }
   // LL is one wave: code of more has nothing of it.
   MOE_LANES bool lowLatency() const { return kWaves == 1 && s.handle.lowLatency != 0; }
 

@@ -161,12 +161,11 @@ MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, RowsTo rowsTo, PutRes
   });
 }
 
-// What a sending step leaves for the next one. Warps that have announced their rows have read what changes here.
-// `silent`: as the step has found the handle.
-MOE_LANES void llEndSend(const LlSending auto& s, bool silent) {
+// What a sending step leaves for the next one. One warp, when all have announced their rows, and so have read what
+// changes here. `silent`: as the step has found the handle.
+MOE_LANES void llNoteSent(const LlSending auto& s, bool silent) {
   CommState* state = s.comm.state;
   const HandleView& h = s.handle;
-  if (!s.waitForOwn(s.rowFlags(), s.epoch)) return;
   s.warp.forEach(1, [&](int) {
     state->epoch[s.channel] = s.epoch;
     state->llUncombined[h.llSet] = 1;
@@ -174,6 +173,9 @@ MOE_LANES void llEndSend(const LlSending auto& s, bool silent) {
     h.state->dispatchEpoch = s.epoch;
     h.state->silent = silent ? 1 : 0;
   });
+}
+MOE_LANES void llEndSend(const LlSending auto& s, bool silent) {
+  if (s.waitForOwn(s.rowFlags(), s.epoch)) llNoteSent(s, silent);
 }
 
 // ---- Receiving

@@ -100,26 +100,7 @@ struct LlTelling {
     if (refuses && warp == 0) llTellBadEntry(s.warp, s.p);
   }
 
- private:
-  MOE_LANES std::uint8_t* told(int to) const { return llToldTo(s.p, s.isRemote(to), to); }
-  MOE_LANES Quad* header(int to, int index) const {
-    return reinterpret_cast<Quad*>(told(to) + llToldHeader(s.comm, s.handle, index));
-  }
-
-  // How many of a token's entries are for experts of `rank`: before entry k, and in all.
-  MOE_LANES Sums entriesFor(int token, int k, int rank) const {
-    const HandleView& h = s.handle;
-    return laneSums<8>(h.topk, k, [&](int other) {
-      const int id = places.id(token, other);
-      return id >= 0 && h.map.isOn(id, rank) ? 1 : 0;
-    });
-  }
-
-  MOE_LANES void laneStoreExpert(int expert, int count) const {
-    const int to = s.handle.map.rankOf(expert), local = static_cast<int>(s.handle.map.local(expert, to));
-    s.warp.laneStore(reinterpret_cast<std::int32_t*>(told(to)) + kToldWords + local, count);
-  }
-
+  // Entry k of a token at hand, and what is told once for each of its destinations.
   MOE_LANES void laneStoreEntry(int token, int k) const {
     const HandleView& h = s.handle;
     const int entry = token * h.topk + k, id = places.id(token, k);
@@ -144,6 +125,26 @@ struct LlTelling {
     if (s.isRemote(to.rank)) h.rails.outgoing[static_cast<std::int64_t>(to.rank) * h.tokensMax + to.index] = token;
     s.warp.laneStore(header(to.rank, to.index),
                      makeHead(token, waveOf(token, s.args.tokens), 0, s.comm.rank, entriesFor(token, 0, to.rank).all));
+  }
+
+ private:
+  MOE_LANES std::uint8_t* told(int to) const { return llToldTo(s.p, s.isRemote(to), to); }
+  MOE_LANES Quad* header(int to, int index) const {
+    return reinterpret_cast<Quad*>(told(to) + llToldHeader(s.comm, s.handle, index));
+  }
+
+  // How many of a token's entries are for experts of `rank`: before entry k, and in all.
+  MOE_LANES Sums entriesFor(int token, int k, int rank) const {
+    const HandleView& h = s.handle;
+    return laneSums<8>(h.topk, k, [&](int other) {
+      const int id = places.id(token, other);
+      return id >= 0 && h.map.isOn(id, rank) ? 1 : 0;
+    });
+  }
+
+  MOE_LANES void laneStoreExpert(int expert, int count) const {
+    const int to = s.handle.map.rankOf(expert), local = static_cast<int>(s.handle.map.local(expert, to));
+    s.warp.laneStore(reinterpret_cast<std::int32_t*>(told(to)) + kToldWords + local, count);
   }
 };
 
@@ -214,6 +215,14 @@ class LlTaken {
     }
     return verdict() == kLlGood && layoutRows() <= block_.p.dispatch.capacity;
   }
+  // The same without rows: what all ranks have told and, if `counts`, how many entries they have for each expert.
+  MOE_LANES void lookAtRanks(bool counts) const {
+    const int ranks = c_.nranks;
+    block_.warp.forEach(ranks + (counts ? experts_ : 0), [&](int i) {
+      if (i < ranks) return laneLookAtRank(i);
+      laneCountExpert(i - ranks);
+    });
+  }
   MOE_LANES std::uint32_t verdict() const { return *t_.word(kLlVerdict); }
 
   MOE_LANES int rows() const { return t_.rankOffsets()[c_.nranks]; }
@@ -251,6 +260,8 @@ class LlTaken {
   }
   // The token of a row, before it is looked up with the others.
   MOE_LANES int laneToken(int row) const { return headToken(block_.warp.laneLoad(told(arrival(row)))); }
+  // A Quad of its header, the same.
+  MOE_LANES Quad laneHeaderQuad(int row, int quad) const { return block_.warp.laneLoad(told(arrival(row)) + quad); }
   MOE_LANES int copies(const LlHand& hand, int row) const {
     return expertRows(h_) ? headEntries(*header(hand, row)) : 1;
   }

@@ -1,0 +1,26 @@
+// The code of the LL steps of rows that stay in their slots.
+#pragma once
+
+#include "device/kernels/step_code.h"
+#include "device/protocol/ll/slot_combine.h"
+#include "device/protocol/ll/slot_dispatch.h"
+
+namespace moe {
+
+template <>
+struct StepCode<Step::llSlotDispatch> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    LlSlotDispatch<Warp>(warp, p, w).run();
+  }
+};
+
+template <>
+struct StepCode<Step::llSlotCombine> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    LlSlotCombine<Warp>(warp, p, w).run();
+  }
+};
+
+}  // namespace moe
