@@ -103,9 +103,10 @@ inline LaunchShape planRoute(const GpuMachine& machine, const Workload& work) {
 
 // LL, rows that cross between ranks alone: a block has a token, as it looks up where that goes; two share one while all
 // of them are still few.
-inline std::int64_t blocksOfTokens(const GpuMachine& machine, int tokens, int piecesOfRow, int warps) {
+inline std::int64_t blocksOfTokens(const GpuMachine& machine, const Workload& work, int piecesOfRow, int warps) {
   const std::int64_t each = std::clamp((piecesOfRow + warps - 1) / warps, 1, kSmallBlocksPerToken);
-  return tokens * each <= machine.multiprocessors / 2 ? tokens * each : tokens;
+  const int room = rowOf(work.step).family == StepFamily::slots ? machine.multiprocessors - 1 : machine.multiprocessors / 2;
+  return work.rows * each <= room ? work.rows * each : work.rows;
 }
 
 // As many as the kernel is made for that this work takes.
@@ -124,7 +125,7 @@ inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
   const int most = std::max(1, machine.multiprocessors / share);
   const std::int64_t pieces = std::int64_t{work.rows} * piecesOfRow;
   const std::int64_t blocks =
-      byTokens ? blocksOfTokens(machine, work.rows, piecesOfRow, warps) : (pieces + warps - 1) / warps;
+      byTokens ? blocksOfTokens(machine, work, piecesOfRow, warps) : (pieces + warps - 1) / warps;
   const int wanted = static_cast<int>(std::clamp<std::int64_t>(blocks, 1, most));
   return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted), warps};
 }
@@ -147,7 +148,8 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
   return {blocks, warpsOf(work)};
 }
 
-// A dispatch that routes has one more block if it may, and one of several counts alone: the others would wait for it.
+// A dispatch that routes has one more block if it may, and one of several counts alone: the others would wait for it. So
+// it is with all steps of rows in slots.
 inline void addCountingBlock(const GpuMachine& machine, const Workload& work, LaunchShape* shape) {
   if (work.sms == 0 || shape->blocks < work.sms) shape->blocks = residentBlocks(machine, shape->blocks + 1);
   shape->countingBlock = shape->blocks > 1;
@@ -158,7 +160,7 @@ inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, b
   LaunchShape shape =
       work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk && !work.waitsForRows);
   shape.straight = work.tokensMax >= kStraightTokensMin;
-  if (rowOf(work.step).routes()) addCountingBlock(machine, work, &shape);
+  if (rowOf(work.step).routes() || rowOf(work.step).family == StepFamily::slots) addCountingBlock(machine, work, &shape);
   return shape;
 }
 

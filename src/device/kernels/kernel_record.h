@@ -14,26 +14,40 @@ class KernelRecord {
   // All threads, when the kernel has followed its predecessor.
   template <Step kStep>
   static MOE_LANES void begin(const StepParams& p) {
-    if (!isWriter<kStep>(p)) return;
+    if (isWriter<kStep>(p)) write<kStep>(p, cuda_flags::nanoseconds());
+  }
+  // The same, of a kernel whose record was expected, unless it has begun.
+  template <Step kStep>
+  static MOE_LANES void beginOnce(const StepParams& p, std::uint64_t began) {
+    if (isWriter<kStep>(p) && open() == nullptr) write<kStep>(p, began);
+  }
+  // All threads, of a kernel that may end before its record begins: before all else.
+  template <Step kStep>
+  static MOE_LANES void expect(const StepParams& p) {
+    if (isWriter<kStep>(p)) open() = nullptr;
+  }
+
+  // All threads, at the end.
+  template <Step kStep>
+  static MOE_LANES void end(const StepParams& p) {
+    if (isWriter<kStep>(p) && open() != nullptr) open()->end = cuda_flags::nanoseconds();
+  }
+
+ private:
+  template <Step kStep>
+  static MOE_LANES void write(const StepParams& p, std::uint64_t began) {
     constexpr StepRow kRow = rowOf(kStep);
     StepRecorder* ring = p.comm.recorder;
     const std::uint64_t number = ring->steps + 1, epoch = epochOf(kRow, p);
     StepRecord* record = ring->of(number);
     store(&record->number, number, epoch);
-    store(&record->begin, cuda_flags::nanoseconds(), 0);
+    store(&record->begin, began, 0);
     store(&record->firstWaitEnd, 0, 0);
     store(&record->what, whatWord(kStep, p.phases, p.handle.number), sizeOf(kRow, p));
     ring->steps = number;
     open() = record;
   }
 
-  // All threads, at the end.
-  template <Step kStep>
-  static MOE_LANES void end(const StepParams& p) {
-    if (isWriter<kStep>(p)) open()->end = cuda_flags::nanoseconds();
-  }
-
- private:
   template <Step kStep>
   static MOE_LANES bool isWriter(const StepParams& p) {
     constexpr bool kRecorded = rowOf(kStep).waits();

@@ -11,7 +11,7 @@ template <>
 struct StepCode<Step::llSlotDispatch> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
-    LlSlotDispatch<Warp>(warp, p, w).run();
+    LlSlotDispatch<Warp>::run(warp, p, w);
   }
 };
 
@@ -19,7 +19,7 @@ template <>
 struct StepCode<Step::llSlotCombine> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
-    LlSlotCombine<Warp>(warp, p, w).run();
+    LlSlotCombine<Warp>::run(warp, p, w);
   }
 };
 

@@ -20,13 +20,32 @@ MOE_LANES WarpIndex thisWarp() {
   return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks, blocks, 0, inBlock};
 }
 
+// A block of a step that does what it can before its predecessor has ended, and is recorded while it waits.
+template <Step kStep>
+class RecordedBlock : public CudaBlock {
+ public:
+  explicit MOE_LANES RecordedBlock(const StepParams& params) : params_(params) {}
+
+  MOE_LANES std::uint64_t follow() const {
+    KernelRecord::expect<kStep>(params_);
+    followPredecessor();
+    return cuda_flags::nanoseconds();
+  }
+  MOE_LANES void noteStart(std::uint64_t began) const { KernelRecord::beginOnce<kStep>(params_, began); }
+
+ private:
+  const StepParams& params_;
+};
+
 template <Step kStep, class Warp>
 __global__ void __launch_bounds__((Warp::kPuts ? rowOf(kStep).farWarps : rowOf(kStep).warps) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
-  if constexpr (rowOf(kStep).takesBlocks()) {
-    const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+  const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+  const WarpIndex w{block, blocks, blocks};
+  if constexpr (rowOf(kStep).family == StepFamily::slots) {
+    StepCode<kStep>::run(RecordedBlock<kStep>(params), params, w);
+  } else if constexpr (rowOf(kStep).takesBlocks()) {
     Warp::followPredecessor();
-    const WarpIndex w{block, blocks, blocks};
     KernelRecord::begin<kStep>(params);
     StepCode<kStep>::run(Warp{}, params, w);
   } else {

@@ -183,9 +183,6 @@ concept Computes = Core<Warp> && requires(const Warp warp, const CommView& comm,
   // Whether a lane of the route takes tokens whole, not by their entries.
   { Warp::kWholeTokens } -> std::convertible_to<bool>;
 
-  // As forEach, and does not meet. Lanes that other operations use first come last.
-  warp.each(n, contract::Body{});
-
   // take(i, valueOf(i)) once for each i below n, on one lane each, in no order. Up to four values of a lane are looked
   // up before it takes the first, so no valueOf reads what a `take` writes. Collective; meets before and after.
   warp.template collect<4>(n, contract::IntOf{}, contract::Emit{});
@@ -273,6 +270,15 @@ concept Gathers = Moves<Warp> && Computes<typename Warp::Wide> &&
 template <class Warp>
 concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, int n, Meeting meeting, WarpIndex team) {
   warp.announceRows(n, contract::FlagOf{}, contract::RowsOf{}, meeting, team);
+
+  // As forEach, and does not meet. Lanes that other operations use first come last.
+  warp.each(n, contract::Body{});
+
+  // What the steps before this one have done is there behind it. Before it a step may only read what it was passed, and
+  // write scratch memory; it calls it once. Returns the time, for noteStart.
+  { warp.follow() } -> std::same_as<std::uint64_t>;
+  // The step's record begins with that time: before the epoch moves on. The first call counts.
+  warp.noteStart(std::uint64_t{});
 };
 
 // What LL combines need besides, where rows land at their owners: the same, stored as landing words, and sums of rows

@@ -28,6 +28,8 @@ struct LlTableLayout {
   int ids;       // int32 [kLlTokensAtOnce][topk] as the handle keeps them
   int weights;   // float [kLlTokensAtOnce][topk]
   int lastRows;  // int32 [nranks] rows that went to each rank in the set's dispatch before
+  int slots;     // uint64 [nranks] addresses of this rank's first slot at each
+  int toldTo;    // uint64 [nranks] the same of what it tells
   // Of what comes.
   int rankRows;       // int32 [nranks] rows of each source
   int rankOffsets;    // int32 [nranks + 1] as in the handle
@@ -62,6 +64,7 @@ constexpr LlTableLayout layOutLlTables(const ExpertMap& map, int topk, int token
   take(at.words, kLlWords);
   take(at.ids, kLlTokensAtOnce * topk), take(at.weights, kLlTokensAtOnce * topk);
   take(at.lastRows, ranks);
+  take(at.slots, 2 * ranks), take(at.toldTo, 2 * ranks);
   take(at.rankRows, ranks), take(at.rankOffsets, ranks + 1);
   take(at.expertOffsets, experts + 1), take(at.rowsPerExpert, experts);
   take(at.entriesBefore, ranks * experts);

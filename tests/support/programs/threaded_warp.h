@@ -57,6 +57,9 @@ class ThreadedWarp {
     sync();
   }
 
+  std::uint64_t follow() const { return 0; }
+  void noteStart(std::uint64_t) const {}
+
   template <class Body>
   void each(int n, Body body) const {
     for (int i = kLanes - 1 - lane_; i < n; i += kLanes) body(i);

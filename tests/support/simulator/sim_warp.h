@@ -76,6 +76,9 @@ class SimWarp {
     sim_.pause();
   }
 
+  std::uint64_t follow() const { return 0; }
+  void noteStart(std::uint64_t) const {}
+
   template <class Body>
   void each(int n, Body body) const {
     forEach(n, body);

@@ -6,7 +6,7 @@
 // once, of a sum for up to four of its rows, or of eight one each. The first threads look places up in shared memory.
 // scanInOrder scans each CUDA warp by shuffles, then the sums of the CUDA warps in shared memory. publishAll, announce,
 // put and waitAll begin or end with __syncthreads, and the block's first CUDA warp does the work as CudaWarp does; for
-// mark that is thread 0. stopped and waitAll vote with __syncthreads_or and __syncthreads_and.
+// mark that is the last thread. stopped and waitAll vote with __syncthreads_or and __syncthreads_and.
 #pragma once
 
 #include "device/policy/cuda/warp.h"
@@ -26,6 +26,10 @@ class CudaBlock : public CudaWarp {
     for (int i = thread(); i < n; i += threads()) body(i);
     __syncthreads();
   }
+
+  // Kernels that follow their predecessor, and are recorded, before anything else: see RecordedBlock for others.
+  MOE_LANES std::uint64_t follow() const { return 0; }
+  MOE_LANES void noteStart(std::uint64_t) const {}
 
   // The last threads first.
   template <class Body>
@@ -99,11 +103,16 @@ class CudaBlock : public CudaWarp {
   template <class FlagOf, class MoreOf>
   MOE_LANES void announceRows(int n, FlagOf flagOf, MoreOf moreOf, Meeting, WarpIndex team) const {
     if (!gather()) return;
-    cuda_flags::fence();
     const Flag share = rowsShare(team.index == 0, team.count);
-    for (int i = lane(); i < n; i += kLanes) {
-      cuda_flags::addRelaxed(flagOf(i), share + static_cast<Flag>(std::int64_t{moreOf(i)}));
-    }
+    const auto shareOf = [&](int i) { return share + static_cast<Flag>(std::int64_t{moreOf(i)}); };
+    // Looked up before the fence, which takes long.
+    const bool tells = lane() < n;
+    Flag* const flag = tells ? flagOf(lane()) : nullptr;
+    const Flag first = tells ? shareOf(lane()) : 0;
+    cuda_flags::fence();
+    if (tells) cuda_flags::addRelaxed(flag, first);
+#pragma unroll 1
+    for (int i = lane() + kLanes; i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), shareOf(i));
   }
 
   // A row's first pieces are on their way while places are found, or while the row before is stored.
@@ -147,20 +156,24 @@ class CudaBlock : public CudaWarp {
   MOE_LANES bool reduceRows(const CommView&, const List& list) const {
     __shared__ const std::uint8_t* rows[2][kTermsMax];
     const int n = list.count();
-    SumJob job{};
+    SumJob next = n > 0 ? list.job(0) : SumJob{};
+    if (thread() < next.terms) rows[0][thread()] = list.term(0, thread());
+    if (!mayRead(list)) return false;
     for (int i = 0; i < n; ++i) {
-      job = list.job(i);
-      if (thread() < job.terms) rows[i % 2][thread()] = list.term(i, thread());
-      if (i == 0 && !mayRead(list)) return false;
       __syncthreads();
+      const SumJob job = next;
+      if (i + 1 < n) {
+        next = list.job(i + 1);
+        if (thread() < next.terms) rows[(i + 1) % 2][thread()] = list.term(i + 1, thread());
+      }
       withRowType(list.rowType(), [&](auto type) { sum<decltype(type)>(rows[i % 2], job); });
     }
-    return n > 0 || mayRead(list);
+    return true;
   }
 
   MOE_LANES void mark(Flag* word, Meeting, WarpIndex team) const {
     __syncthreads();
-    if (thread() == 0) cuda_flags::addReleaseOnDevice(word, announcementShare(team.index == 0, team.count));
+    if (thread() == threads() - 1) cuda_flags::addReleaseOnDevice(word, announcementShare(team.index == 0, team.count));
   }
 
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {

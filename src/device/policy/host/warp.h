@@ -43,6 +43,9 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) body(i);
   }
 
+  std::uint64_t follow() const { return 0; }
+  void noteStart(std::uint64_t) const {}
+
   template <class Body>
   void each(int n, Body body) const {
     forEach(n, body);

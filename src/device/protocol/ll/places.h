@@ -13,45 +13,57 @@ namespace moe {
 // ---- A block of lanes that share scratch memory, in a dispatch that routes: its session, its tables, which tokens it
 // sends, and which parts of their rows a warp of it.
 
-// The session of a block, with its tables. `kIsPlain`: of a dispatch that carries nothing special.
-template <Computes Wide, bool kIsPlain>
-struct LlBlock : Session<Wide> {
-  static constexpr bool kPlain = kIsPlain;
+// The tables of a block.
+class LlTables {
+ public:
+  template <Computes Wide>
+  MOE_LANES LlTables(const Wide& policy, const HandleView& handle, int block)
+      : at_(handle.llTables), memory_(memory(policy, handle, block)) {}
 
-  MOE_LANES LlBlock(const Wide& policy, const StepParams& params, WarpIndex own, const Operation& operation)
-      : Session<Wide>(policy, params, {own.block(), own.blocks, own.blocks}, operation), memory_(memory()) {}
-
-  MOE_LANES std::uint32_t* earlier() const { return memory_ + at().earlier; }
-  MOE_LANES std::uint32_t* before() const { return memory_ + at().before; }
-  MOE_LANES std::uint32_t* users() const { return memory_ + at().users; }
-  MOE_LANES std::uint32_t* ranks() const { return memory_ + at().ranks; }
-  MOE_LANES std::uint32_t* word(LlWord which) const { return memory_ + at().words + which; }
-  MOE_LANES std::int32_t* ids() const { return table<std::int32_t>(at().ids); }
-  MOE_LANES float* weights() const { return table<float>(at().weights); }
-  MOE_LANES std::int32_t* lastRows() const { return table<std::int32_t>(at().lastRows); }
-  MOE_LANES std::int32_t* rankRows() const { return table<std::int32_t>(at().rankRows); }
-  MOE_LANES std::int32_t* rankOffsets() const { return table<std::int32_t>(at().rankOffsets); }
-  MOE_LANES std::int32_t* expertOffsets() const { return table<std::int32_t>(at().expertOffsets); }
-  MOE_LANES std::int32_t* rowsPerExpert() const { return table<std::int32_t>(at().rowsPerExpert); }
-  MOE_LANES std::int32_t* entriesBefore() const { return table<std::int32_t>(at().entriesBefore); }
-  MOE_LANES Quad* headers() const { return table<Quad>(at().headers); }
+  MOE_LANES std::uint32_t* earlier() const { return memory_ + at_.earlier; }
+  MOE_LANES std::uint32_t* before() const { return memory_ + at_.before; }
+  MOE_LANES std::uint32_t* users() const { return memory_ + at_.users; }
+  MOE_LANES std::uint32_t* ranks() const { return memory_ + at_.ranks; }
+  MOE_LANES std::uint32_t* word(LlWord which) const { return memory_ + at_.words + which; }
+  MOE_LANES std::int32_t* ids() const { return table<std::int32_t>(at_.ids); }
+  MOE_LANES float* weights() const { return table<float>(at_.weights); }
+  MOE_LANES std::int32_t* lastRows() const { return table<std::int32_t>(at_.lastRows); }
+  MOE_LANES std::uint8_t** slots() const { return table<std::uint8_t*>(at_.slots); }
+  MOE_LANES std::uint8_t** toldTo() const { return table<std::uint8_t*>(at_.toldTo); }
+  MOE_LANES std::int32_t* rankRows() const { return table<std::int32_t>(at_.rankRows); }
+  MOE_LANES std::int32_t* rankOffsets() const { return table<std::int32_t>(at_.rankOffsets); }
+  MOE_LANES std::int32_t* expertOffsets() const { return table<std::int32_t>(at_.expertOffsets); }
+  MOE_LANES std::int32_t* rowsPerExpert() const { return table<std::int32_t>(at_.rowsPerExpert); }
+  MOE_LANES std::int32_t* entriesBefore() const { return table<std::int32_t>(at_.entriesBefore); }
+  MOE_LANES Quad* headers() const { return table<Quad>(at_.headers); }
 
  private:
-  MOE_LANES const LlTableLayout& at() const { return this->handle.llTables; }
   template <class T>
   MOE_LANES T* table(int words) const {
     return reinterpret_cast<T*>(memory_ + words);
   }
-  MOE_LANES std::uint32_t* memory() const {
-    std::uint8_t* memory = this->warp.scratchMemory();
+  template <class Wide>
+  static MOE_LANES std::uint32_t* memory(const Wide& policy, const HandleView& handle, int block) {
+    std::uint8_t* memory = policy.scratchMemory();
     if constexpr (Wide::kScratchBytes < kLlTableBytesMax) {
-      const std::int64_t bytes = llTableBytes(at());
-      if (bytes > Wide::kScratchBytes) memory = this->handle.sent.tables.blocks + this->w.index * bytes;
+      const std::int64_t bytes = llTableBytes(handle.llTables);
+      if (bytes > Wide::kScratchBytes) memory = handle.sent.tables.blocks + block * bytes;
     }
     return reinterpret_cast<std::uint32_t*>(memory);
   }
 
+  const LlTableLayout& at_;
   std::uint32_t* memory_;
+};
+
+// The session of a block, with its tables. `kIsPlain`: of a dispatch that carries nothing special.
+template <Computes Wide, bool kIsPlain>
+struct LlBlock : Session<Wide>, LlTables {
+  static constexpr bool kPlain = kIsPlain;
+
+  MOE_LANES LlBlock(const Wide& policy, const StepParams& params, WarpIndex own, const Operation& operation)
+      : Session<Wide>(policy, params, {own.block(), own.blocks, own.blocks}, operation),
+        LlTables(policy, params.handle, own.block()) {}
 };
 
 // The tokens [first, end) of a block. Where there are blocks enough, two `sharers` share a token, and this is number
@@ -60,11 +72,13 @@ struct LlShare {
   int first, end, sharer, sharers;
   bool leads;  // knows of all tokens, and tells counts: it has the last token, or counts apart
 
-  // `block`: among all blocks. With `countingBlock` the last of several counts, and moves no rows, as the others would
+  // `block`: among all blocks. With `countingBlock`, `apart`, the last of several counts, and moves no rows, as the others would
   // wait for it. No division where there are blocks enough.
   static MOE_LANES LlShare of(const DispatchArgs& d, WarpIndex block) {
-    const bool apart = d.countingBlock != 0 && block.count > 1;
-    const int tokens = d.tokens, movers = apart ? block.count - 1 : block.count;
+    return of(d.tokens, d.countingBlock != 0 && block.count > 1, block);
+  }
+  static MOE_LANES LlShare of(int tokens, bool apart, WarpIndex block) {
+    const int movers = apart ? block.count - 1 : block.count;
     const int sharers = tokens > 0 && tokens * 2 <= movers ? 2 : 1;
     const int number = sharers == 2 ? block.index / 2 : block.index, sharer = block.index - number * sharers;
     const int each = tokens <= movers ? 1 : (tokens + movers - 1) / movers;

@@ -1,11 +1,13 @@
 // A combine whose rows lie in their slots, and which brings nothing beside them (combinesFromSlots): what most decoders
-// run in each layer. Code of its own, as that of Combine for everybody else is longer than such a step takes. Words and
-// slots are the same. README.md, "Combine from slots".
+// run in each layer. It has code of its own, since that of Combine, for everybody else, takes longer than such a step.
+// Words and slots are the same. README.md, "Combine from slots".
 //
-// A warp of the policy is a block here.
+// A warp of the policy is a block here. The last of several blocks has no rows. It looks at the terms and ends the
+// epoch.
 #pragma once
 
 #include "device/protocol/combine/combine.h"
+#include "device/protocol/ll/slot_places.h"
 #include "device/view/steps.h"
 
 namespace moe {
@@ -23,49 +25,74 @@ MOE_SELDOM void llGiveZeros(Warp warp, const StepParams& p, WarpIndex w, Operati
 template <Blocks Warp>
 class LlSlotCombine {
  public:
-  MOE_LANES LlSlotCombine(const Warp& warp, const StepParams& p, WarpIndex w)
-      : s_(warp, p, {w.index, w.count, w.count}, combineOperation(p)) {}
+  static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex warpOfAll) {
+    const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
+    const LlShare share = LlShare::of(p.combine.tokens, w.count > 1, w);
+    const std::uint64_t began = warp.follow();
+    LlSlotCombine(warp, p, w, share).run(began);
+  }
 
-  MOE_LANES void run() const {
+ private:
+  MOE_LANES LlSlotCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlShare& share)
+      : s_(warp, p, w, combineOperation(p)), share_(share) {}
+
+  MOE_LANES void run(std::uint64_t began) const {
     std::uint32_t uncombined = s_.comm.state->llUncombined[s_.handle.llSet], fault = knownFault(s_);
     std::uint64_t epoch = s_.epoch, number = s_.number;
     if (s_.stopped(uncombined, fault, epoch, number)) return;
     const bool silent = givesZeros(s_, fault);
     if (!silent && s_.w.index == 0) s_.tell(s_.area.ready, s_.number);  // others wait for this alone
+    s_.warp.noteStart(began);
     s_.noteBegin();
     if (uncombined == 0 && !waitForReaders(s_, silent)) return;
-    if (tellsTerms(s_.w)) tellTerms(s_);
+    if (isLast(s_.w)) tellTerms(s_);
     if (silent) llGiveZeros(s_.warp, s_.p, s_.w, s_.operation());
     if (!sumRows()) return;
-    if (isLast(s_.w)) endCombineSend(s_, silent);
+    if (isLast(s_.w) && termsAgree(s_, allRanks(s_.comm))) endCombineSend(s_, silent);
   }
 
- private:
-  // What TokenSums reads.
-  struct From {
+  // Sums of the block's tokens, or of its part of one: a list for reduceRows.
+  struct Sums {
     const LlSlotCombine& combine;
+    int biases;
+    std::uint32_t begin, bytes;  // of each row
 
-    MOE_LANES const std::uint8_t* partialRow(const Destination& to) const {
-      const auto& s = combine.s_;
-      return llSlot(s.comm, s.handle, to.rank, s.comm.at.llCombineRows, s.comm.rowBytesMax, s.args.rowBytes,
-                    s.comm.rank, to.index);
-    }
+    MOE_LANES const CombineArgs& args() const { return combine.s_.args; }
+    MOE_LANES const Sent& sent() const { return combine.s_.handle.sent; }
+    MOE_LANES int token(int i) const { return combine.share_.first + i; }
+
+    MOE_LANES int count() const { return combine.share_.end - combine.share_.first; }
+    MOE_LANES int rowType() const { return args().rowType; }
+    MOE_LANES int termsMax() const { return combine.s_.handle.destinationsMax + biases; }
     MOE_LANES bool mayRead() const {
       const auto& s = combine.s_;
-      return s.waitForAll(s.area.ready, s.number, Phase::combineRows) && (!isLast(s.w) || termsAgree(s, allRanks(s.comm)));
+      return s.waitForAll(s.area.ready, s.number, Phase::combineRows);
+    }
+    MOE_LANES SumJob job(int i) const {
+      std::uint8_t* out = args().out + std::int64_t{token(i)} * args().rowBytes;
+      return {out + begin, bytes, sent().destinationCount[token(i)] + biases};
+    }
+    MOE_LANES const std::uint8_t* term(int i, int term) const {
+      const int rows = biases == 0 ? term + 1 : sent().destinationCount[token(i)];
+      if (term >= rows) return biasRow(args(), term - rows, {token(i), begin, bytes});
+      const int places = combine.s_.handle.destinationsMax;
+      const Destination to = sent().destinations[std::int64_t{token(i)} * places + term];
+      const CommView& c = combine.s_.comm;
+      return llSlot(c, combine.s_.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, args().rowBytes, c.rank,
+                    to.index) +
+             begin;
     }
   };
 
-  // Two blocks have a half each where there are enough.
   MOE_LANES bool sumRows() const {
-    const CombineArgs& a = s_.args;
-    const std::uint32_t half = (a.rowBytes / 2 + 15) / 16 * 16;
-    const Parts parts = a.tokens * 2 <= s_.w.count && half > 0 ? Parts{2, half} : Parts{1, a.rowBytes};
-    const PartShare share = shareOf({0, a.tokens}, parts, a.rowBytes, s_.w);
-    return s_.warp.reduceRows(s_.comm, TokenSums<From>{From{*this}, s_.p, biasCount(a), share});
+    const std::uint32_t whole = s_.args.rowBytes, half = llHalfOf(whole);
+    const std::uint32_t begin = share_.sharer == 0 ? 0 : half;
+    const std::uint32_t bytes = share_.sharers == 1 ? whole : begin == 0 ? half : whole - half;
+    return s_.warp.reduceRows(s_.comm, Sums{*this, biasCount(s_.args), begin, bytes});
   }
 
   const CombineSession<Warp> s_;
+  const LlShare share_;
 };
 
 }  // namespace moe
