@@ -183,6 +183,23 @@ TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
   }
 }
 
+TEST(CudaPlan, AStepOfRowsInSlotsHasOneMoreBlockAndTwoForATokenWhileThereIsRoom) {
+  for (const Step step : {Step::llSlotDispatch, Step::llSlotCombine}) {
+    const auto blocks = [&](int tokens, int sms) {
+      Workload work{step, 512, tokens, 14336, sms, true};
+      work.lowLatency = true;
+      return planLaunch(kH200, work, true).blocks;
+    };
+    EXPECT_EQ(blocks(0, 0), 1 + 1);
+    EXPECT_EQ(blocks(1, 0), 2 + 1);
+    EXPECT_EQ(blocks(64, 0), 128 + 1);
+    EXPECT_EQ(blocks(128, 0), 128 + 1);
+    EXPECT_EQ(blocks(512, 0), 132);
+    EXPECT_EQ(blocks(512, 16), 16);
+    EXPECT_EQ(blocks(512, 1), 1);
+  }
+}
+
 // Kernels for several domains may be made for fewer warps, as their code needs more registers.
 TEST(CudaPlan, NoKernelGetsMoreWarpsThanItIsMadeFor) {
   for (const StepRow& row : kSteps.rows) {

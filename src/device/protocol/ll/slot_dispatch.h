@@ -22,8 +22,9 @@ class LlSlotDispatch {
   static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex warpOfAll) {
     const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
     const LlTables tables(warp, p.handle, w.index);
-    const LlShare share = LlShare::of(p.dispatch.tokens, w.count > 1, w);
+    Share share(p.dispatch, w);
     LlSlotPlaces<Warp>::prepare(warp, p, tables);
+    warp.hold(share.source, share.bytes);
     const std::uint64_t began = warp.follow();
     LlSlotDispatch(warp, p, w, share).run(began);
   }
@@ -35,7 +36,20 @@ class LlSlotDispatch {
   using Counts = LlSlotCounts<Warp>;
   using Taken = LlTaken<Tables>;
 
-  MOE_LANES LlSlotDispatch(const Warp& warp, const StepParams& p, WarpIndex w, const LlShare& share)
+  // The block's tokens, and its part of each of their rows.
+  struct Share : LlShare {
+    std::uint64_t source;  // address of the first one's
+    std::uint32_t begin, bytes;
+
+    MOE_LANES Share(const DispatchArgs& d, WarpIndex w) : LlShare(LlShare::of(d.tokens, w.count > 1, w)) {
+      const std::uint32_t half = llHalfOf(d.rowBytes);
+      begin = sharer == 0 ? 0 : half;
+      bytes = sharers == 1 ? d.rowBytes : begin == 0 ? half : d.rowBytes - half;
+      source = reinterpret_cast<std::uint64_t>(d.rows) + static_cast<std::uint64_t>(first) * d.rowBytes + begin;
+    }
+  };
+
+  MOE_LANES LlSlotDispatch(const Warp& warp, const StepParams& p, WarpIndex w, const Share& share)
       : s_(warp, p, w), t_(warp, p, w, s_.operation()), share_(share) {}
 
   MOE_LANES void run(std::uint64_t began) const {
@@ -50,19 +64,18 @@ class LlSlotDispatch {
   struct Rows {
     const LlSlotDispatch& d;
     const Places& places;
-    std::uint32_t begin, bytes;  // of each row
     std::uint64_t began;
 
     MOE_LANES bool mayPlace() const { return d.mayGo(places, began); }
     MOE_LANES int count() const { return places.size(); }
     MOE_LANES int sinksMax() const { return d.s_.comm.nranks; }
     MOE_LANES CopyJob job(int i) const {
-      const DispatchArgs& args = d.s_.args;
-      return {args.rows + std::int64_t{places.first() + i} * args.rowBytes + begin, bytes, d.s_.comm.nranks};
+      const auto before = static_cast<std::uint64_t>(places.first() + i - d.share_.first) * d.s_.args.rowBytes;
+      return {reinterpret_cast<const std::uint8_t*>(d.share_.source + before), d.share_.bytes, d.s_.comm.nranks};
     }
     MOE_LANES Sink sink(int i, int rank) const {
       std::uint8_t* slot = places.slot(i, rank);
-      return {slot == nullptr ? nullptr : slot + begin, nullptr, false};
+      return {slot == nullptr ? nullptr : slot + d.share_.begin, nullptr, false};
     }
   };
 
@@ -72,7 +85,8 @@ class LlSlotDispatch {
     for (int first = share_.first; first < share_.end || (s_.w.index == 0 && first == share_.first);) {
       if (first != share_.first) Places::prepareAgain(s_.warp, s_.p, t_);
       const int end = share_.end - first < kLlTokensAtOnce ? share_.end : first + kLlTokensAtOnce;
-      if (!sendTokens(Places(s_.warp, s_.p, t_, {first, end}), began)) return false;
+      const Places places(s_.warp, s_.p, t_, {first, end});
+      if (!s_.warp.streamRows(Rows{*this, places, began})) return false;
       first += kLlTokensAtOnce;
     }
     if (share_.leads && !tellCounts(began)) return false;
@@ -80,11 +94,6 @@ class LlSlotDispatch {
         s_.rowFlags(), [&](int rank) { return share_.leads ? Counts::moreTo(s_.p, t_, rank) : 0; }, Meeting::rows,
         s_.w);
     return true;
-  }
-  MOE_LANES bool sendTokens(const Places& places, std::uint64_t began) const {
-    const std::uint32_t whole = s_.args.rowBytes, half = llHalfOf(whole);
-    const std::uint32_t begin = share_.sharer == 0 ? 0 : half;
-    return s_.warp.streamRows(Rows{*this, places, begin, share_.sharers == 1 ? whole : begin == 0 ? half : whole - half, began});
   }
   // All lanes, when the rows are on their way to them. Headers are stored by the last lanes, as the first ones look up
   // where rows go.
@@ -183,7 +192,7 @@ class LlSlotDispatch {
 
   const S s_;
   const Tables t_;
-  const LlShare share_;
+  const Share share_;
 };
 
 }  // namespace moe
