@@ -29,7 +29,7 @@ class RecordedBlock : public CudaBlock {
   MOE_LANES std::uint64_t follow() const {
     KernelRecord::expect<kStep>(params_);
     followPredecessor();
-    return cuda_flags::nanoseconds();
+    return KernelRecord::now<kStep>(params_);
   }
   MOE_LANES void noteStart(std::uint64_t began) const { KernelRecord::beginOnce<kStep>(params_, began); }
 

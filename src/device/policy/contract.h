@@ -274,6 +274,11 @@ concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, int 
   // As forEach, and does not meet. Lanes that other operations use first come last.
   warp.each(n, contract::Body{});
 
+  // publishAll in two parts: a release of what came before the first part. What the second needs may be looked up in
+  // between. The second does not meet.
+  warp.beginPublish();
+  warp.endPublish(n, contract::FlagOf{}, Flag{});
+
   // What the steps before this one have done is there behind it. Before it a step may only read what it was passed, and
   // write scratch memory; it calls it once. Returns the time, for noteStart.
   { warp.follow() } -> std::same_as<std::uint64_t>;

@@ -103,8 +103,8 @@ MOE_HOST_DEVICE constexpr StepTable stepTable() {
       {Step::combineCoded,      "combineCoded",      Kind::combine,  Family::codedCombine, Spread::once,  false, kNear | kFar,         16,   16},
       {Step::combineWavesCoded, "combineWavesCoded", Kind::combine,  Family::codedCombine, Spread::waves, false, kNear,                16,   0},
       {Step::combineRailsCoded, "combineRailsCoded", Kind::combine,  Family::codedCombine, Spread::rails, false, kFar,                 16,   16},
-      {Step::llSlotDispatch,    "llSlotDispatch",    Kind::dispatch, Family::slots,        Spread::once,  false, kNear,                16,   0},
-      {Step::llSlotCombine,     "llSlotCombine",     Kind::combine,  Family::slots,        Spread::once,  false, kNear,                16,   0},
+      {Step::llSlotDispatch,    "llSlotDispatch",    Kind::dispatch, Family::slots,        Spread::once,  false, kNear,                8,    0},
+      {Step::llSlotCombine,     "llSlotCombine",     Kind::combine,  Family::slots,        Spread::once,  false, kNear,                8,    0},
       {Step::describe,          "describe",          Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
       {Step::tally,             "tally",             Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
   }};

@@ -57,6 +57,12 @@ class ThreadedWarp {
     sync();
   }
 
+  void beginPublish() const {}
+  template <class FlagOf>
+  void endPublish(int n, FlagOf flagOf, Flag word) const {
+    publishAll(n, flagOf, word);
+  }
+
   std::uint64_t follow() const { return 0; }
   void noteStart(std::uint64_t) const {}
 

@@ -76,6 +76,12 @@ class SimWarp {
     sim_.pause();
   }
 
+  void beginPublish() const { sim_.drain(); }
+  template <class FlagOf>
+  void endPublish(int n, FlagOf flagOf, Flag word) const {
+    publishAll(n, flagOf, word);
+  }
+
   std::uint64_t follow() const { return 0; }
   void noteStart(std::uint64_t) const {}
 

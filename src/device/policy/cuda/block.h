@@ -100,6 +100,15 @@ class CudaBlock : public CudaWarp {
     for (int i = lane(); i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), share);
   }
 
+  MOE_LANES void beginPublish() const {
+    if (thread() < kLanes) cuda_flags::fence();
+  }
+  template <class FlagOf>
+  MOE_LANES void endPublish(int n, FlagOf flagOf, Flag word) const {
+    if (thread() >= kLanes) return;
+    for (int i = lane(); i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
+  }
+
   template <class FlagOf, class MoreOf>
   MOE_LANES void announceRows(int n, FlagOf flagOf, MoreOf moreOf, Meeting, WarpIndex team) const {
     if (!gather()) return;
@@ -189,7 +198,8 @@ class CudaBlock : public CudaWarp {
 
   template <class... Looked>
   MOE_LANES bool stopped(const CommView& comm, Looked&... looked) const {
-    const std::uint32_t failures = thread() == 0 ? cuda_flags::loadRelaxed(&comm.state->failuresClaimed) : 0;
+    const bool looks = thread() == threads() - 1;
+    const std::uint32_t failures = looks ? cuda_flags::loadRelaxed(&comm.state->failuresClaimed) : 0;
     hold(looked...);
     return __syncthreads_or(failures != 0 ? 1 : 0) != 0;
   }
@@ -201,7 +211,7 @@ class CudaBlock : public CudaWarp {
   }
 
  private:
-  static constexpr int kPieces = 2, kTermsMax = 64;
+  static constexpr int kPieces = 4, kTermsMax = 64;
   struct Pieces {
     Quad quad[kPieces];
   };
@@ -219,7 +229,7 @@ class CudaBlock : public CudaWarp {
 
   template <class Type>
   static MOE_LANES void sum(const std::uint8_t* const* rows, const SumJob& job) {
-    if (job.terms <= 2) return sumTiles<Type, 2, 2>(rows, job);
+    if (job.terms <= 2) return sumTiles<Type, 2, 4>(rows, job);
     if (job.terms <= 4) return sumTiles<Type, 4, 2>(rows, job);
     sumTiles<Type, 8, 1>(rows, job);
   }

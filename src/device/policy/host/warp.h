@@ -43,6 +43,12 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) body(i);
   }
 
+  void beginPublish() const {}
+  template <class FlagOf>
+  void endPublish(int n, FlagOf flagOf, Flag word) const {
+    publishAll(n, flagOf, word);
+  }
+
   std::uint64_t follow() const { return 0; }
   void noteStart(std::uint64_t) const {}
 

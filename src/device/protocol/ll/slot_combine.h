@@ -39,9 +39,10 @@ class LlSlotCombine {
   MOE_LANES void run(std::uint64_t began) const {
     std::uint32_t uncombined = s_.comm.state->llUncombined[s_.handle.llSet], fault = knownFault(s_);
     std::uint64_t epoch = s_.epoch, number = s_.number;
+    if (s_.w.index == 0) s_.warp.beginPublish();  // while that is looked up: others wait for this word alone
     if (s_.stopped(uncombined, fault, epoch, number)) return;
     const bool silent = givesZeros(s_, fault);
-    if (!silent && s_.w.index == 0) s_.tell(s_.area.ready, s_.number);  // others wait for this alone
+    if (!silent && s_.w.index == 0) tellReady();
     s_.warp.noteStart(began);
     s_.noteBegin();
     if (uncombined == 0 && !waitForReaders(s_, silent)) return;
@@ -49,6 +50,13 @@ class LlSlotCombine {
     if (silent) llGiveZeros(s_.warp, s_.p, s_.w, s_.operation());
     if (!sumRows()) return;
     if (isLast(s_.w) && termsAgree(s_, allRanks(s_.comm))) endCombineSend(s_, silent);
+  }
+
+  MOE_LANES void tellReady() const {
+    const CommView& c = s_.comm;
+    s_.warp.endPublish(
+        c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, s_.area.ready) + c.rank; },
+        flagWord(s_.number));
   }
 
   // Sums of the block's tokens, or of its part of one: a list for reduceRows.

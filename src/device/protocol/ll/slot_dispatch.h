@@ -177,17 +177,39 @@ class LlSlotDispatch {
     if ((verdict & kLlRefused) != 0) {
       return llMakeEmptyRoute(s_.warp, s_.p, WarpIndex{0, 1, 1}, s_.operation());
     }
-    taken.keepCounts(ticket);
-    if (verdict == kLlGood && !hadFault) {
-      HandleState* state = s_.handle.state;
-      return s_.warp.each(1, [&](int) {
-        state->routes = ticket;
-        s_.warp.laneStore(&s_.handle.hostCounts->rows, countWord(ticket, taken.rows()));
-      });
-    }
+    const int rows = taken.rows();
+    const bool usual = verdict == kLlGood && !hadFault;
+    keepCounts(rows, ticket, usual);
+    if (usual) return;
+    s_.warp.forEach(0, [](int) {});
     beginRoute(s_);
     if (verdict != kLlGood) llKeepFault(s_.warp, s_.p, taken.layoutRows());
-    tellRows(s_, taken.rows(), true);
+    tellRows(s_, rows, true);
+  }
+  // Counts, for the handle and for the host, who is told `rows` only if `ends`: nothing else changes.
+  MOE_LANES void keepCounts(int rows, std::uint32_t ticket, bool ends) const {
+    const HandleView& h = s_.handle;
+    const int rank = s_.comm.rank, ranks = s_.comm.nranks, experts = h.map.count(rank);
+    const int others = wholeWarps<Warp>(experts), end = others + wholeWarps<Warp>(ranks);
+    s_.warp.each(end + 1, [&](int i) {
+      if (i < experts) {
+        const std::int32_t count = t_.rowsPerExpert()[i];
+        h.arriving.rowsPerExpert[i] = count;
+        h.hostPerExpert()[i] = countWord(ticket, count);
+      } else if (i >= others && i < others + ranks) {
+        const int from = i - others;
+        h.arriving.rankOffsets[from] = t_.rankOffsets()[from];
+        h.hostPerRank()[from] = countWord(ticket, t_.rankRows()[from]);
+      } else if (i == end) {
+        h.arriving.rankOffsets[ranks] = *h.arriving.rows = h.sent.flatRowsOf[rank] = rows;
+        const int layout = layoutRows(h, rank, rows, 0);
+        h.sent.layoutRowsOf[rank] = layout;
+        h.hostCounts->layoutRows = countWord(ticket, layout);
+        if (!ends) return;
+        h.state->routes = ticket;
+        s_.warp.laneStore(&h.hostCounts->rows, countWord(ticket, rows));
+      }
+    });
   }
 
   const S s_;

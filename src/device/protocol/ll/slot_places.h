@@ -19,14 +19,21 @@ MOE_LANES std::uint32_t llHalfOf(std::uint32_t rowBytes) {
   return (rowBytes / 2 + 15) / 16 * 16;
 }
 
+// What a block looks up together is of several kinds. On a GPU lanes of a warp that look up different things do it one
+// after the other, so each kind begins with a warp of its own.
+template <class Warp>
+MOE_LANES int wholeWarps(int n) {
+  return (n + Warp::kLanes - 1) / Warp::kLanes * Warp::kLanes;
+}
+
 // Words that blocks look up beside ids: whether the rank is to stop, and whether slots must be waited for.
 template <class Warp>
 struct LlSlotWords {
-  static constexpr int kCount = 2;
+  static constexpr int kItems = 2 * Warp::kLanes;  // the first lane of a warp for each
 
   static MOE_LANES std::uint32_t look(const Warp& warp, const StepParams& p, int i) {
     if (i == 0) return warp.laneStopped(p.comm) ? 1 : 0;
-    return p.comm.state->llUncombined[p.handle.llSet];
+    return i == Warp::kLanes ? p.comm.state->llUncombined[p.handle.llSet] : 0;
   }
   static MOE_LANES void laneKeep(const Warp& warp, const LlTables& t, int i, std::uint32_t word) {
     if (word != 0) warp.laneOr(t.word(i == 0 ? kLlStops : kLlWaits), 1);
@@ -47,6 +54,12 @@ struct LlSlotIds {
     LlSlotIds some;
     MOE_UNROLLED
     for (int j = 0; j < kAtOnce; ++j) some.id[j] = j < count ? ids[j] : Id{-1};
+    return some;
+  }
+  // A single one.
+  static MOE_LANES LlSlotIds of(Id only) {
+    LlSlotIds some;
+    some.id[0] = only;
     return some;
   }
 };
@@ -99,17 +112,18 @@ class LlSlotPlaces {
   // All lanes of the block. Looked up at once: ids and weights of these tokens, and ids of all tokens before them.
   // False: the rank is to stop.
   MOE_LANES bool count() const {
-    const int own = size() * h_.topk, words = own + Words::kCount;
+    const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
     warp_.template collect<1>(
         words + tokens_.begin,
         [&](int i) {
-          if (i < own) return entry(tokens_.begin * h_.topk + i);
-          if (i < words) return Look{Words::look(warp_, p_, i - own), 0.0f};
+          if (i < entries) return i < own ? entry(tokens_.begin * h_.topk + i) : Look{kUnused, 0.0f};
+          if (i < words) return Look{Words::look(warp_, p_, i - entries), 0.0f};
           return Look{ranksOf(i - words), 0.0f};
         },
         [&](int i, const Look& look) {
           if (i < own) return laneKeep(i, look);
-          if (i < words) return Words::laneKeep(warp_, t_, i - own, look.bits);
+          if (i < entries) return;
+          if (i < words) return Words::laneKeep(warp_, t_, i - entries, look.bits);
           forBits(look.bits, [&](int rank) { warp_.laneAdd(t_.before() + rank, 1); });
         });
     return *t_.word(kLlStops) == 0;
@@ -133,7 +147,7 @@ class LlSlotPlaces {
   // destination, by other warps.
   MOE_LANES void storeHeaders() const {
     const int entries = size() * h_.topk, places = size() * h_.destinationsMax;
-    const int from = (entries + Warp::kLanes - 1) / Warp::kLanes * Warp::kLanes;
+    const int from = wholeWarps<Warp>(entries);
     warp_.each(from + places, [&](int i) {
       if (i >= from) return laneStorePlace(i - from);
       if (i < entries) laneStoreEntry(i);
@@ -233,26 +247,21 @@ class LlSlotCounts {
   // All lanes. Looked up at once: the ids of all tokens, and what went to each rank in the set's dispatch before.
   // False: the rank is to stop.
   MOE_LANES bool count() const {
-    const int tokens = p_.dispatch.tokens, ranks = p_.comm.nranks;
-    withIds(p_, 0, [&](const auto* ids) {
-      using Id = std::remove_cvref_t<decltype(*ids)>;
+    const int tokens = p_.dispatch.tokens, words = wholeWarps<Warp>(p_.comm.nranks), ids = words + Words::kItems;
+    withIds(p_, 0, [&](const auto* all) {
+      using Id = std::remove_cvref_t<decltype(*all)>;
       // A lane looks up a token's first ids, or a word.
       warp_.template collect<1>(
-          tokens + Words::kCount + ranks,
+          ids + tokens,
           [&](int i) {
-            if (i < tokens) return LlSlotIds<Id>::of(ids + i * h_.topk, h_.topk);
-            const int word = i - tokens - Words::kCount;
-            const std::uint32_t seen =
-                word < 0 ? Words::look(warp_, p_, i - tokens) : static_cast<std::uint32_t>(*llLastRows(p_.comm, h_, word));
-            const Id only = static_cast<Id>(seen);
-            return LlSlotIds<Id>::of(&only, 1);
+            if (i >= ids) return LlSlotIds<Id>::of(all + (i - ids) * h_.topk, h_.topk);
+            return LlSlotIds<Id>::of(static_cast<Id>(i < words ? lastRows(i) : Words::look(warp_, p_, i - words)));
           },
           [&](int i, const LlSlotIds<Id>& looked) {
-            if (i < tokens) return laneCount(ids + i * h_.topk, looked);
+            if (i >= ids) return laneCount(all + (i - ids) * h_.topk, looked);
             const auto word = static_cast<std::uint32_t>(looked.id[0]);
-            i -= tokens;
-            if (i < Words::kCount) return Words::laneKeep(warp_, t_, i, word);
-            t_.lastRows()[i - Words::kCount] = static_cast<std::int32_t>(word);
+            if (i >= words) return Words::laneKeep(warp_, t_, i - words, word);
+            if (i < p_.comm.nranks) t_.lastRows()[i] = static_cast<std::int32_t>(word);
           });
     });
     return *t_.word(kLlStops) == 0;
@@ -282,6 +291,10 @@ class LlSlotCounts {
 
  private:
   using Words = LlSlotWords<Warp>;
+
+  MOE_LANES std::uint32_t lastRows(int rank) const {
+    return rank < p_.comm.nranks ? static_cast<std::uint32_t>(*llLastRows(p_.comm, h_, rank)) : 0;
+  }
 
   MOE_LANES void laneStoreTerms(int rank, std::int32_t count, bool refuses) const {
     *llLastRows(p_.comm, h_, rank) = count;

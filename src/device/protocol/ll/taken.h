@@ -217,10 +217,15 @@ class LlTaken {
   }
   // The same without rows: what all ranks have told and, if `counts`, how many entries they have for each expert.
   MOE_LANES void lookAtRanks(bool counts) const {
-    const int ranks = c_.nranks;
+    constexpr int kLanes = Tabled::Policy::kLanes;
+    const int ranks = (c_.nranks + kLanes - 1) / kLanes * kLanes;  // experts by other warps
     block_.warp.forEach(ranks + (counts ? experts_ : 0), [&](int i) {
-      if (i < ranks) return laneLookAtRank(i);
-      laneCountExpert(i - ranks);
+      if (i >= ranks) {
+        t_.rowsPerExpert()[i - ranks] =
+            laneSums<8>(c_.nranks, 0, [&](int from) { return laneToldCount(from, i - ranks); }).all;
+      } else if (i < c_.nranks) {
+        laneLookAtRank(i);
+      }
     });
   }
   MOE_LANES std::uint32_t verdict() const { return *t_.word(kLlVerdict); }
