@@ -36,6 +36,8 @@ class LlTables {
   MOE_LANES std::int32_t* rowsPerExpert() const { return table<std::int32_t>(at_.rowsPerExpert); }
   MOE_LANES std::int32_t* entriesBefore() const { return table<std::int32_t>(at_.entriesBefore); }
   MOE_LANES Quad* headers() const { return table<Quad>(at_.headers); }
+  // Of steps of rows in slots, which keep no headers there: uint32 [kLlTokensAtOnce][topk].
+  MOE_LANES std::uint32_t* entries() const { return memory_ + at_.headers; }
 
  private:
   template <class T>

@@ -138,7 +138,7 @@ class LlSlotDispatch {
     const std::uint32_t verdict = taken.verdict();
     if (last) llNoteSent(s_, false);  // this rank's own rows are there too
     if (last && s_.w.count == 1) keepHeaders(taken, mine);
-    if (describing && verdict == kLlGood) describe(taken, mine);
+    if (describing && verdict == kLlGood && mine.count > 0) describe(taken, mine);
     if (last && (verdict & kLlStranger) == 0) keepRoute(taken, ticket, verdict, fault != 0);
   }
 

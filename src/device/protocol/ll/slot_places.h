@@ -40,38 +40,63 @@ struct LlSlotWords {
   }
 };
 
-MOE_LANES bool isExpert(const HandleView& h, std::int64_t id) {
-  return id >= 0 && id < h.map.experts;
-}
-
-// A token's ids, kAtOnce of them looked up side by side.
+// An entry, and the first ids of its token, all looked up side by side; or a word.
 template <class Id>
-struct LlSlotIds {
+struct LlSlotLook {
   static constexpr int kAtOnce = 8;
-  Id id[kAtOnce];
+  Id own;
+  Id ids[kAtOnce];
+  float weight;
 
-  static MOE_LANES LlSlotIds of(const Id* ids, int count) {
-    LlSlotIds some;
-    MOE_UNROLLED
-    for (int j = 0; j < kAtOnce; ++j) some.id[j] = j < count ? ids[j] : Id{-1};
-    return some;
+  static MOE_LANES LlSlotLook ofWord(std::uint32_t word) {
+    LlSlotLook look;
+    look.own = static_cast<Id>(word);
+    return look;
   }
-  // A single one.
-  static MOE_LANES LlSlotIds of(Id only) {
-    LlSlotIds some;
-    some.id[0] = only;
-    return some;
+  // Entry k of the token whose ids these are.
+  static MOE_LANES LlSlotLook ofEntry(const Id* ids, int topk, int k) {
+    LlSlotLook look;
+    look.own = ids[k];
+    MOE_UNROLLED
+    for (int j = 0; j < kAtOnce; ++j) look.ids[j] = j < topk ? ids[j] : Id{-1};
+    return look;
+  }
+  MOE_LANES std::uint32_t word() const { return static_cast<std::uint32_t>(own); }
+};
+
+// What an entry is among those of its token: how many of them are for the same rank, before it and in all, and whether
+// its expert was named before. Nothing of that if it is unused, or cannot be.
+struct LlSlotEntry {
+  int id, rank, before, all;
+  bool twice;
+
+  template <class Id>
+  static MOE_LANES LlSlotEntry of(const HandleView& h, const LlSlotLook<Id>& look, const Id* ids, int k) {
+    if (look.own < 0 || look.own >= h.map.experts) return {-1, 0, 0, 0, false};
+    LlSlotEntry entry{static_cast<int>(look.own), h.map.rankOf(static_cast<int>(look.own)), 0, 0, false};
+    const int first = h.map.first(entry.rank);
+    const auto count = static_cast<unsigned>(h.map.count(entry.rank));
+    const auto take = [&](int j, Id other) {
+      const bool same = other >= 0 && static_cast<unsigned>(static_cast<int>(other) - first) < count;
+      entry.all += same ? 1 : 0;
+      entry.before += same && j < k ? 1 : 0;
+      entry.twice = entry.twice || (j < k && other == look.own);
+    };
+    MOE_UNROLLED
+    for (int j = 0; j < LlSlotLook<Id>::kAtOnce; ++j) take(j, look.ids[j]);
+    MOE_ROLLED
+    for (int j = LlSlotLook<Id>::kAtOnce; j < h.topk; ++j) take(j, ids[j]);
+    return entry;
   }
 };
-// use(ids) of 32 or 64 bits.
+
+// use(ids) with all ids, of 32 or 64 bits.
 template <class Use>
-MOE_LANES void withIds(const StepParams& p, int token, Use use) {
-  const void* ids = p.route.topkIdx;
-  const int first = token * p.handle.topk;
+MOE_LANES void withIds(const StepParams& p, Use use) {
   if (p.handle.wideIndex != 0) {
-    use(static_cast<const std::int64_t*>(ids) + first);
+    use(static_cast<const std::int64_t*>(p.route.topkIdx));
   } else {
-    use(static_cast<const std::int32_t*>(ids) + first);
+    use(static_cast<const std::int32_t*>(p.route.topkIdx));
   }
 }
 
@@ -113,19 +138,36 @@ class LlSlotPlaces {
   // False: the rank is to stop.
   MOE_LANES bool count() const {
     const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
-    warp_.template collect<1>(
-        words + tokens_.begin,
-        [&](int i) {
-          if (i < entries) return i < own ? entry(tokens_.begin * h_.topk + i) : Look{kUnused, 0.0f};
-          if (i < words) return Look{Words::look(warp_, p_, i - entries), 0.0f};
-          return Look{ranksOf(i - words), 0.0f};
-        },
-        [&](int i, const Look& look) {
-          if (i < own) return laneKeep(i, look);
-          if (i < entries) return;
-          if (i < words) return Words::laneKeep(warp_, t_, i - entries, look.bits);
-          forBits(look.bits, [&](int rank) { warp_.laneAdd(t_.before() + rank, 1); });
-        });
+    const int first = tokens_.begin * h_.topk;
+    withIds(p_, [&](const auto* ids) {
+      using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
+      // Entry `at` of all.
+      const auto look = [&](int at) {
+        const int token = h_.byTopk.of(at);
+        return Look::ofEntry(ids + token * h_.topk, h_.topk, at - token * h_.topk);
+      };
+      const auto entryOf = [&](int at, const Look& looked) {
+        const int token = h_.byTopk.of(at);
+        return LlSlotEntry::of(h_, looked, ids + token * h_.topk, at - token * h_.topk);
+      };
+      warp_.template collect<1>(
+          words + first,
+          [&](int i) {
+            if (i >= words) return look(i - words);
+            if (i >= entries) return Look::ofWord(Words::look(warp_, p_, i - entries));
+            if (i >= own) return Look::ofWord(0);
+            Look mine = look(first + i);
+            mine.weight = p_.route.topkWeights != nullptr ? p_.route.topkWeights[first + i] : 1.0f;
+            return mine;
+          },
+          [&](int i, const Look& looked) {
+            if (i < own) return laneKeep(i, entryOf(first + i, looked), looked.weight);
+            if (i < entries) return;
+            if (i < words) return Words::laneKeep(warp_, t_, i - entries, looked.word());
+            const LlSlotEntry entry = entryOf(i - words, looked);
+            if (entry.id >= 0 && entry.before == 0) warp_.laneAdd(t_.before() + entry.rank, 1);
+          });
+    });
     return *t_.word(kLlStops) == 0;
   }
   // Known then: the set's last operation was a dispatch.
@@ -156,61 +198,38 @@ class LlSlotPlaces {
 
  private:
   using Words = LlSlotWords<Warp>;
-  // What a lane looks up: an id with its weight, a word, or the ranks of a token.
-  struct Look {
-    std::uint32_t bits;
-    float weight;
-  };
-  static constexpr std::uint32_t kUnused = ~0u;
-
-  MOE_LANES Look entry(int at) const {
-    const RouteArgs& route = p_.route;
-    const float weight = route.topkWeights != nullptr ? route.topkWeights[at] : 1.0f;
-    const std::int64_t id = givenIndexAt(h_, route, at);
-    return {isExpert(h_, id) ? static_cast<std::uint32_t>(id) : kUnused, weight};
-  }
-  MOE_LANES std::uint32_t ranksOf(int token) const {
-    std::uint32_t ranks = 0;
-    withIds(p_, token, [&](const auto* ids) {
-      using Ids = LlSlotIds<std::remove_cvref_t<decltype(*ids)>>;
-      MOE_ROLLED
-      for (int first = 0; first < h_.topk; first += Ids::kAtOnce) {
-        const Ids some = Ids::of(ids + first, h_.topk - first);
-        MOE_UNROLLED
-        for (int j = 0; j < Ids::kAtOnce; ++j) {
-          if (isExpert(h_, some.id[j])) ranks |= 1u << h_.map.rankOf(static_cast<int>(some.id[j]));
-        }
-      }
-    });
-    return ranks;
+  // Of an entry at hand, for storeHeaders: its rank, and how many entries are for that, before it and in all. 0: none.
+  static MOE_LANES std::uint32_t packed(const LlSlotEntry& entry) {
+    return entry.id < 0 ? 0
+                        : static_cast<std::uint32_t>(entry.rank) << 16 | static_cast<std::uint32_t>(entry.before) << 8 |
+                              static_cast<std::uint32_t>(entry.all);
   }
 
-  MOE_LANES void laneKeep(int i, const Look& look) const {
-    t_.ids()[i] = static_cast<std::int32_t>(look.bits);
-    t_.weights()[i] = look.weight;
-    if (look.bits == kUnused) return;
-    const int at = h_.byTopk.of(i), rank = h_.map.rankOf(static_cast<int>(look.bits));
-    warp_.laneOr(t_.ranks() + at, 1u << rank);
-    warp_.laneOr(t_.users() + rank, 1u << at);
+  MOE_LANES void laneKeep(int i, const LlSlotEntry& entry, float weight) const {
+    const int at = h_.byTopk.of(i);
+    t_.ids()[i] = entry.id;
+    t_.weights()[i] = weight;
+    t_.entries()[i] = packed(entry);
+    if (entry.id < 0 || entry.before != 0) return;
+    warp_.laneOr(t_.ranks() + at, 1u << entry.rank);
+    warp_.laneOr(t_.users() + entry.rank, 1u << at);
   }
 
   // The first entry of a token for a rank stores the head too.
   MOE_LANES void laneStoreEntry(int i) const {
-    const int at = h_.byTopk.of(i), k = i - at * h_.topk, id = t_.ids()[i];
+    const int id = t_.ids()[i];
     const std::int64_t kept = static_cast<std::int64_t>(tokens_.begin) * h_.topk + i;
     const float weight = t_.weights()[i];
     h_.sent.ids[kept] = id;
     h_.sent.weights[kept] = weight;
     if (id < 0) return;
-    const int rank = h_.map.rankOf(id), first = h_.map.first(rank);
-    const auto count = static_cast<unsigned>(h_.map.count(rank));
-    const std::int32_t* ids = t_.ids() + at * h_.topk;
-    // Of an unused entry, which is -1, the difference is large too.
-    const Sums same = laneSums<8>(
-        h_.topk, k, [&](int other) { return static_cast<unsigned>(ids[other] - first) < count ? 1 : 0; });
+    const std::uint32_t entry = t_.entries()[i];
+    const int at = h_.byTopk.of(i), rank = static_cast<int>(entry >> 16), before = static_cast<int>(entry >> 8 & 0xff);
     auto* header = reinterpret_cast<Quad*>(t_.toldTo()[rank] + llToldHeader(p_.comm, h_, positionOf(at, rank)));
-    if (same.before == 0) warp_.laneStore(header, makeHead(tokens_.begin + at, 0, 0, p_.comm.rank, same.all));
-    warp_.laneStore(header + 1 + same.before, makeEntry(static_cast<unsigned>(id - first), k, weight, 0));
+    if (before == 0) {
+      warp_.laneStore(header, makeHead(tokens_.begin + at, 0, 0, p_.comm.rank, static_cast<int>(entry & 0xff)));
+    }
+    warp_.laneStore(header + 1 + before, makeEntry(h_.map.local(id, rank), i - at * h_.topk, weight, 0));
   }
   // Place `ordinal` of a token's destinations in the handle.
   MOE_LANES void laneStorePlace(int i) const {
@@ -247,21 +266,28 @@ class LlSlotCounts {
   // All lanes. Looked up at once: the ids of all tokens, and what went to each rank in the set's dispatch before.
   // False: the rank is to stop.
   MOE_LANES bool count() const {
-    const int tokens = p_.dispatch.tokens, words = wholeWarps<Warp>(p_.comm.nranks), ids = words + Words::kItems;
-    withIds(p_, 0, [&](const auto* all) {
-      using Id = std::remove_cvref_t<decltype(*all)>;
-      // A lane looks up a token's first ids, or a word.
+    const int words = wholeWarps<Warp>(p_.comm.nranks), entries = words + Words::kItems;
+    withIds(p_, [&](const auto* ids) {
+      using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
       warp_.template collect<1>(
-          ids + tokens,
+          entries + p_.dispatch.tokens * h_.topk,
           [&](int i) {
-            if (i >= ids) return LlSlotIds<Id>::of(all + (i - ids) * h_.topk, h_.topk);
-            return LlSlotIds<Id>::of(static_cast<Id>(i < words ? lastRows(i) : Words::look(warp_, p_, i - words)));
+            if (i < words) return Look::ofWord(lastRows(i));
+            if (i < entries) return Look::ofWord(Words::look(warp_, p_, i - words));
+            const int token = h_.byTopk.of(i - entries);
+            return Look::ofEntry(ids + token * h_.topk, h_.topk, i - entries - token * h_.topk);
           },
-          [&](int i, const LlSlotIds<Id>& looked) {
-            if (i >= ids) return laneCount(all + (i - ids) * h_.topk, looked);
-            const auto word = static_cast<std::uint32_t>(looked.id[0]);
-            if (i >= words) return Words::laneKeep(warp_, t_, i - words, word);
-            if (i < p_.comm.nranks) t_.lastRows()[i] = static_cast<std::int32_t>(word);
+          [&](int i, const Look& looked) {
+            if (i < p_.comm.nranks) t_.lastRows()[i] = static_cast<std::int32_t>(looked.word());
+            if (i < words) return;
+            if (i < entries) return Words::laneKeep(warp_, t_, i - words, looked.word());
+            const int token = h_.byTopk.of(i - entries);
+            const LlSlotEntry entry =
+                LlSlotEntry::of(h_, looked, ids + token * h_.topk, i - entries - token * h_.topk);
+            if (entry.twice || (entry.id < 0 && looked.own != -1)) warp_.laneOr(t_.word(kLlFaulty), 1);
+            if (entry.id < 0) return;
+            warp_.laneAdd(t_.before() + entry.id, 1);
+            if (entry.before == 0) warp_.laneAdd(t_.before() + h_.map.experts + entry.rank, 1);
           });
     });
     return *t_.word(kLlStops) == 0;
@@ -305,34 +331,6 @@ class LlSlotCounts {
     warp_.laneStore(head, handle);
     warp_.laneStore(head + 1,
                     Quad{static_cast<std::uint32_t>(terms), static_cast<std::uint32_t>(terms >> 32), 0, 0});
-  }
-
-  // A token: `looked` has its first ids.
-  template <class Id>
-  MOE_LANES void laneCount(const Id* ids, const LlSlotIds<Id>& looked) const {
-    constexpr int kAtOnce = LlSlotIds<Id>::kAtOnce;
-    std::uint32_t ranks = 0;
-    bool faulty = false;
-    const auto take = [&](Id id) {
-      faulty = faulty || indexFault(h_, id) != Fault::none;
-      if (!isExpert(h_, id)) return;
-      warp_.laneAdd(t_.before() + static_cast<int>(id), 1);
-      ranks |= 1u << h_.map.rankOf(static_cast<int>(id));
-    };
-    MOE_UNROLLED
-    for (int j = 0; j < kAtOnce; ++j) {
-      MOE_UNROLLED
-      for (int other = 0; other < j; ++other) faulty = faulty || (looked.id[j] == looked.id[other] && looked.id[j] >= 0);
-      if (j < h_.topk) take(looked.id[j]);
-    }
-    MOE_ROLLED
-    for (int k = kAtOnce; k < h_.topk; ++k) {
-      const Id id = ids[k];
-      take(id);
-      faulty = faulty || (id >= 0 && laneSums<8>(k, 0, [&](int other) { return ids[other] == id ? 1 : 0; }).all != 0);
-    }
-    if (faulty) warp_.laneOr(t_.word(kLlFaulty), 1);
-    forBits(ranks, [&](int rank) { warp_.laneAdd(t_.before() + h_.map.experts + rank, 1); });
   }
 
   const Warp& warp_;
