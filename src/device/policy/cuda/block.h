@@ -3,7 +3,8 @@
 //
 // forEach strides over all threads between two __syncthreads. collect keeps up to kAtOnce loads in flight per thread.
 // streamRows and reduceRows take one row after the other, each with all threads: two pieces of 16 bytes per thread at
-// once, of a sum for up to four of its rows, or of eight one each. The first threads look places up in shared memory.
+// once, of a sum for up to four of its rows, or of eight one each. The first threads look places up in
+// shared memory, and the last ones the rows of a sum.
 // scanInOrder scans each CUDA warp by shuffles, then the sums of the CUDA warps in shared memory. publishAll, announce,
 // put and waitAll begin or end with __syncthreads, and the block's first CUDA warp does the work as CudaWarp does; for
 // mark that is the last thread. stopped and waitAll vote with __syncthreads_or and __syncthreads_and.
@@ -133,30 +134,27 @@ class CudaBlock : public CudaWarp {
     Pieces piece;
     load(piece, job, 0);
     if (!mayPlace(list)) return false;
-    int begin = 0;
-    for (int i = 0; i < n;) {
+    for (int i = 0, begin = 0; i < n;) {
+      std::uint8_t** const at = places[i % 2];
       if (begin == 0) {
-        if (thread() < job.sinks) places[i % 2][thread()] = list.sink(i, thread()).row;
+        if (thread() < job.sinks) at[thread()] = list.sink(i, thread()).row;
         __syncthreads();
       }
+      const int next = begin + threads() * kPieces;
+      if (next >= quadsOf(job.bytes) && i + 1 >= n) {
+        store(piece, job, begin, at);
+        break;
+      }
+      const CopyJob current = job;
       const Pieces now = piece;
-      const int at = begin, sinks = job.sinks, row = i % 2, quads = quadsOf(job.bytes);
-      begin += threads() * kPieces;
-      if (begin >= quads) {
+      const int from = begin;
+      begin = next;
+      if (next >= quadsOf(job.bytes)) {
         begin = 0;
-        if (++i < n) job = list.job(i);
+        job = list.job(++i);
       }
-      if (i < n) load(piece, job, begin);
-#pragma unroll 1
-      for (int sink = 0; sink < sinks; ++sink) {
-        auto* to = reinterpret_cast<Quad*>(places[row][sink]);
-        if (to == nullptr) continue;
-#pragma unroll
-        for (int u = 0; u < kPieces; ++u) {
-          const int quad = at + thread() + u * threads();
-          if (quad < quads) to[quad] = now.quad[u];
-        }
-      }
+      load(piece, job, begin);
+      store(now, current, from, at);
     }
     return true;
   }
@@ -165,15 +163,16 @@ class CudaBlock : public CudaWarp {
   MOE_LANES bool reduceRows(const CommView&, const List& list) const {
     __shared__ const std::uint8_t* rows[2][kTermsMax];
     const int n = list.count();
+    const int last = threads() - 1 - thread();  // the last threads look rows up, as the first ones wait for flags
     SumJob next = n > 0 ? list.job(0) : SumJob{};
-    if (thread() < next.terms) rows[0][thread()] = list.term(0, thread());
+    if (last < next.terms) rows[0][last] = list.term(0, last);
     if (!mayRead(list)) return false;
     for (int i = 0; i < n; ++i) {
       __syncthreads();
       const SumJob job = next;
       if (i + 1 < n) {
         next = list.job(i + 1);
-        if (thread() < next.terms) rows[(i + 1) % 2][thread()] = list.term(i + 1, thread());
+        if (last < next.terms) rows[(i + 1) % 2][last] = list.term(i + 1, last);
       }
       withRowType(list.rowType(), [&](auto type) { sum<decltype(type)>(rows[i % 2], job); });
     }
@@ -224,6 +223,20 @@ class CudaBlock : public CudaWarp {
     for (int u = 0; u < kPieces; ++u) {
       const int quad = begin + thread() + u * threads();
       if (quad < quadsOf(job.bytes)) piece.quad[u] = from[quad];
+    }
+  }
+
+  static MOE_LANES void store(const Pieces& piece, const CopyJob& job, int begin, std::uint8_t* const* places) {
+    const int quads = quadsOf(job.bytes);
+#pragma unroll 1
+    for (int sink = 0; sink < job.sinks; ++sink) {
+      auto* to = reinterpret_cast<Quad*>(places[sink]);
+      if (to == nullptr) continue;
+#pragma unroll
+      for (int u = 0; u < kPieces; ++u) {
+        const int quad = begin + thread() + u * threads();
+        if (quad < quads) to[quad] = piece.quad[u];
+      }
     }
   }
 

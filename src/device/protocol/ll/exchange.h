@@ -161,21 +161,19 @@ MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, RowsTo rowsTo, PutRes
   });
 }
 
-// What a sending step leaves for the next one. One warp, when all have announced their rows, and so have read what
+// What a sending step leaves for the next one. One lane, when all warps have announced their rows, and so have read what
 // changes here. `silent`: as the step has found the handle.
-MOE_LANES void llNoteSent(const LlSending auto& s, bool silent) {
+MOE_LANES void llLaneNoteSent(const LlSending auto& s, bool silent) {
   CommState* state = s.comm.state;
   const HandleView& h = s.handle;
-  s.warp.forEach(1, [&](int) {
-    state->epoch[s.channel] = s.epoch;
-    state->llUncombined[h.llSet] = 1;
-    if (h.layout == Layout::rankMajor) state->llUsed[h.llSet] = 1;
-    h.state->dispatchEpoch = s.epoch;
-    h.state->silent = silent ? 1 : 0;
-  });
+  state->epoch[s.channel] = s.epoch;
+  state->llUncombined[h.llSet] = 1;
+  if (h.layout == Layout::rankMajor) state->llUsed[h.llSet] = 1;
+  h.state->dispatchEpoch = s.epoch;
+  h.state->silent = silent ? 1 : 0;
 }
 MOE_LANES void llEndSend(const LlSending auto& s, bool silent) {
-  if (s.waitForOwn(s.rowFlags(), s.epoch)) llNoteSent(s, silent);
+  if (s.waitForOwn(s.rowFlags(), s.epoch)) s.warp.forEach(1, [&](int) { llLaneNoteSent(s, silent); });
 }
 
 // ---- Receiving

@@ -36,20 +36,28 @@ class LlSlotCombine {
   MOE_LANES LlSlotCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlShare& share)
       : s_(warp, p, w, combineOperation(p)), share_(share) {}
 
+  // What is told and awaited belongs to mayRead: the last lanes look up rows meanwhile.
   MOE_LANES void run(std::uint64_t began) const {
     std::uint32_t uncombined = s_.comm.state->llUncombined[s_.handle.llSet], fault = knownFault(s_);
+    bool silent = false;
+    const std::uint32_t whole = s_.args.rowBytes, half = llHalfOf(whole);
+    const std::uint32_t begin = share_.sharer == 0 ? 0 : half;
+    const std::uint32_t bytes = share_.sharers == 1 ? whole : begin == 0 ? half : whole - half;
+    if (!s_.warp.reduceRows(s_.comm, Sums{*this, began, uncombined, fault, silent, biasCount(s_.args), begin, bytes})) return;
+    if (isLast(s_.w) && termsAgree(s_, allRanks(s_.comm))) endCombineSend(s_, silent);
+  }
+  MOE_LANES bool meet(std::uint64_t began, std::uint32_t uncombined, std::uint32_t fault, bool& silent) const {
     std::uint64_t epoch = s_.epoch, number = s_.number;
-    if (s_.w.index == 0) s_.warp.beginPublish();  // while that is looked up: others wait for this word alone
-    if (s_.stopped(uncombined, fault, epoch, number)) return;
-    const bool silent = givesZeros(s_, fault);
+    if (s_.w.index == 0) s_.warp.beginPublish();  // others wait for this rank's word alone
+    if (s_.stopped(uncombined, fault, epoch, number)) return false;
+    silent = givesZeros(s_, fault);
     if (!silent && s_.w.index == 0) tellReady();
     s_.warp.noteStart(began);
     s_.noteBegin();
-    if (uncombined == 0 && !waitForReaders(s_, silent)) return;
+    if (uncombined == 0 && !waitForReaders(s_, silent)) return false;
     if (isLast(s_.w)) tellTerms(s_);
     if (silent) llGiveZeros(s_.warp, s_.p, s_.w, s_.operation());
-    if (!sumRows()) return;
-    if (isLast(s_.w) && termsAgree(s_, allRanks(s_.comm))) endCombineSend(s_, silent);
+    return s_.waitForAll(s_.area.ready, s_.number, Phase::combineRows);
   }
 
   MOE_LANES void tellReady() const {
@@ -62,6 +70,9 @@ class LlSlotCombine {
   // Sums of the block's tokens, or of its part of one: a list for reduceRows.
   struct Sums {
     const LlSlotCombine& combine;
+    std::uint64_t began;
+    std::uint32_t uncombined, fault;
+    bool& silent;
     int biases;
     std::uint32_t begin, bytes;  // of each row
 
@@ -72,10 +83,7 @@ class LlSlotCombine {
     MOE_LANES int count() const { return combine.share_.end - combine.share_.first; }
     MOE_LANES int rowType() const { return args().rowType; }
     MOE_LANES int termsMax() const { return combine.s_.handle.destinationsMax + biases; }
-    MOE_LANES bool mayRead() const {
-      const auto& s = combine.s_;
-      return s.waitForAll(s.area.ready, s.number, Phase::combineRows);
-    }
+    MOE_LANES bool mayRead() const { return combine.meet(began, uncombined, fault, silent); }
     MOE_LANES SumJob job(int i) const {
       std::uint8_t* out = args().out + std::int64_t{token(i)} * args().rowBytes;
       return {out + begin, bytes, sent().destinationCount[token(i)] + biases};
@@ -91,13 +99,6 @@ class LlSlotCombine {
              begin;
     }
   };
-
-  MOE_LANES bool sumRows() const {
-    const std::uint32_t whole = s_.args.rowBytes, half = llHalfOf(whole);
-    const std::uint32_t begin = share_.sharer == 0 ? 0 : half;
-    const std::uint32_t bytes = share_.sharers == 1 ? whole : begin == 0 ? half : whole - half;
-    return s_.warp.reduceRows(s_.comm, Sums{*this, biasCount(s_.args), begin, bytes});
-  }
 
   const CombineSession<Warp> s_;
   const LlShare share_;

@@ -128,18 +128,13 @@ class LlSlotDispatch {
     s_.warp.hold(ticket, fault);
     if (!taken.await(s_.rowFlags(), s_.epoch)) return;
     const Slice mine = keptHere(taken.rows());
-    if (last) {
-      taken.lookAtRanks(true);
-    } else {
-      keepHeaders(taken, mine);
-      if (!describing) return;
-      taken.lookAtRanks(false);
+    for (int done = 0; done == 0 || done < mine.count; done += kLlRowsAtOnce) {
+      const int left = mine.count - done;
+      const Slice rows{mine.begin + done, left < kLlRowsAtOnce ? left : kLlRowsAtOnce};
+      look(taken, rows, done == 0, last, describing);
+      if (describing && taken.verdict() == kLlGood && rows.count > 0) describe(taken, rows);
     }
-    const std::uint32_t verdict = taken.verdict();
-    if (last) llNoteSent(s_, false);  // this rank's own rows are there too
-    if (last && s_.w.count == 1) keepHeaders(taken, mine);
-    if (describing && verdict == kLlGood && mine.count > 0) describe(taken, mine);
-    if (last && (verdict & kLlStranger) == 0) keepRoute(taken, ticket, verdict, fault != 0);
+    if (last && (taken.verdict() & kLlStranger) == 0) keepRoute(taken, ticket, taken.verdict(), fault != 0);
   }
 
   // Of the rows that came, those whose headers this block keeps.
@@ -147,34 +142,48 @@ class LlSlotDispatch {
     const int keepers = s_.w.count > 1 ? s_.w.count - 1 : 1;
     return s_.w.index < keepers ? sliceOf(rows, {s_.w.index, keepers, keepers}) : Slice{0, 0};
   }
-  MOE_LANES void keepHeaders(const Taken& taken, Slice rows) const {
+  // Looks up, all at once, headers of some rows, which the handle keeps, and with the first of them what ranks have
+  // told: terms, for a block that comes to a verdict, and counts, for the last one.
+  MOE_LANES void look(const Taken& taken, Slice rows, bool first, bool last, bool describing) const {
     const HandleView& h = s_.handle;
-    const int stride = h.headerStride();
+    const int stride = h.headerStride(), quads = rows.count * stride;
+    const int terms = first && (last || describing) ? s_.comm.nranks : 0, experts = last && first ? h.map.count(s_.comm.rank) : 0;
+    const int termsAt = wholeWarps<Warp>(quads), expertsAt = termsAt + wholeWarps<Warp>(terms);
     Quad* kept = h.arriving.headers + std::int64_t{rows.begin} * stride;
-    s_.warp.each(rows.count * stride, [&](int i) {
+    s_.warp.forEach(expertsAt + experts, [&](int i) {
+      if (i >= expertsAt) return taken.laneAddUpExpert(i - expertsAt);
+      if (i >= termsAt) {
+        if (i - termsAt < terms) taken.laneLookAtTerms(i - termsAt);
+        return;
+      }
+      if (i >= quads) return;
       const int at = h.byHeader.of(i);
-      kept[i] = taken.laneHeaderQuad(rows.begin + at, i - at * stride);
+      const Quad quad = taken.laneHeaderQuad(rows.begin + at, i - at * stride);
+      kept[i] = quad;
+      if (describing) t_.headers()[i] = quad;
     });
   }
+  // Of rows that have been looked up.
   MOE_LANES void describe(const Taken& taken, Slice rows) const {
     const HandleView& h = s_.handle;
     const auto each = [&](auto tell) {
-      s_.warp.forEach(rows.count * h.topk, [&](int i) {
-        const int at = h.byTopk.of(i), row = rows.begin + at;
-        const Arrival from = taken.arrival(row);
-        tell(row, from.from * h.tokensMax + from.index, i - at * h.topk);
+      s_.warp.each(rows.count * h.topk, [&](int i) {
+        const int at = h.byTopk.of(i);
+        const Arrival from = taken.arrival(rows.begin + at);
+        tell(t_.headers() + at * h.headerStride(), from.from * h.tokensMax + from.index, i - at * h.topk);
       });
+      s_.warp.forEach(0, [](int) {});
     };
-    each([&](int, int place, int k) { laneDescribeNothing(h, s_.args, place, k); });
-    each([&](int row, int place, int n) {
-      const Quad head = taken.laneHeaderQuad(row, 0), entry = taken.laneHeaderQuad(row, 1 + n);
-      if (n < headEntries(head)) laneDescribe(h, s_.args, head, entry, n, place);
+    each([&](const Quad*, int place, int k) { laneDescribeNothing(h, s_.args, place, k); });
+    each([&](const Quad* header, int place, int n) {
+      if (n < headEntries(header[0])) laneDescribe(h, s_.args, header[0], header[1 + n], n, place);
     });
   }
 
   // The last block: what the handle and the host get to know.
   MOE_LANES void keepRoute(const Taken& taken, std::uint32_t ticket, std::uint32_t verdict, bool hadFault) const {
     if ((verdict & kLlRefused) != 0) {
+      s_.warp.each(1, [&](int) { llLaneNoteSent(s_, false); });
       return llMakeEmptyRoute(s_.warp, s_.p, WarpIndex{0, 1, 1}, s_.operation());
     }
     const int rows = taken.rows();
@@ -205,6 +214,7 @@ class LlSlotDispatch {
         const int layout = layoutRows(h, rank, rows, 0);
         h.sent.layoutRowsOf[rank] = layout;
         h.hostCounts->layoutRows = countWord(ticket, layout);
+        llLaneNoteSent(s_, false);  // this rank's own rows are there too
         if (!ends) return;
         h.state->routes = ticket;
         s_.warp.laneStore(&h.hostCounts->rows, countWord(ticket, rows));

@@ -215,18 +215,10 @@ class LlTaken {
     }
     return verdict() == kLlGood && layoutRows() <= block_.p.dispatch.capacity;
   }
-  // The same without rows: what all ranks have told and, if `counts`, how many entries they have for each expert.
-  MOE_LANES void lookAtRanks(bool counts) const {
-    constexpr int kLanes = Tabled::Policy::kLanes;
-    const int ranks = (c_.nranks + kLanes - 1) / kLanes * kLanes;  // experts by other warps
-    block_.warp.forEach(ranks + (counts ? experts_ : 0), [&](int i) {
-      if (i >= ranks) {
-        t_.rowsPerExpert()[i - ranks] =
-            laneSums<8>(c_.nranks, 0, [&](int from) { return laneToldCount(from, i - ranks); }).all;
-      } else if (i < c_.nranks) {
-        laneLookAtRank(i);
-      }
-    });
+  // What one lane looks up of that: the terms of rank `from`, and the entries that all have for local expert e.
+  MOE_LANES void laneLookAtTerms(int from) const { laneLookAtRank(from); }
+  MOE_LANES void laneAddUpExpert(int e) const {
+    t_.rowsPerExpert()[e] = laneSums<8>(c_.nranks, 0, [&](int from) { return laneToldCount(from, e); }).all;
   }
   MOE_LANES std::uint32_t verdict() const { return *t_.word(kLlVerdict); }
 
