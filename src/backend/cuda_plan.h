@@ -105,7 +105,8 @@ inline LaunchShape planRoute(const GpuMachine& machine, const Workload& work) {
 // of them are still few.
 inline std::int64_t blocksOfTokens(const GpuMachine& machine, const Workload& work, int piecesOfRow, int warps) {
   const std::int64_t each = std::clamp((piecesOfRow + warps - 1) / warps, 1, kSmallBlocksPerToken);
-  const int room = rowOf(work.step).family == StepFamily::slots ? machine.multiprocessors - 1 : machine.multiprocessors / 2;
+  const int room =
+      rowOf(work.step).family == StepFamily::slots ? machine.multiprocessors - 1 : machine.multiprocessors / 2;
   return work.rows * each <= room ? work.rows * each : work.rows;
 }
 
@@ -148,8 +149,8 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
   return {blocks, warpsOf(work)};
 }
 
-// A dispatch that routes has one more block if it may, and one of several counts alone: the others would wait for it. So
-// it is with all steps of rows in slots.
+// A dispatch that routes has one more block if it may, and one of several counts alone: the others would wait for it.
+// So it is with all steps of rows in slots.
 inline void addCountingBlock(const GpuMachine& machine, const Workload& work, LaunchShape* shape) {
   if (work.sms == 0 || shape->blocks < work.sms) shape->blocks = residentBlocks(machine, shape->blocks + 1);
   shape->countingBlock = shape->blocks > 1;
@@ -160,7 +161,8 @@ inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, b
   LaunchShape shape =
       work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk && !work.waitsForRows);
   shape.straight = work.tokensMax >= kStraightTokensMin;
-  if (rowOf(work.step).routes() || rowOf(work.step).family == StepFamily::slots) addCountingBlock(machine, work, &shape);
+  if (rowOf(work.step).routes() || rowOf(work.step).family == StepFamily::slots)
+    addCountingBlock(machine, work, &shape);
   return shape;
 }
 

@@ -19,9 +19,9 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
         const LaunchShape shape = planLaunch(machine, {step, items, items, 14336, 0}, true);
         EXPECT_GE(shape.blocks, 1);
         EXPECT_GE(shape.warpsPerBlock, 1);
-        const int warpsMax = shape.bulk          ? bulkWarps(machine, step, 14336)
+        const int warpsMax = shape.bulk       ? bulkWarps(machine, step, 14336)
                              : row.computes() ? kRouteWarpsPerBlock
-                                                 : row.warps;
+                                              : row.warps;
         EXPECT_LE(shape.warpsPerBlock, warpsMax) << "step " << static_cast<int>(step) << ", " << items;
         EXPECT_LE(shape.blocks, std::max(1, 132 / sharers));
       }

@@ -166,7 +166,8 @@ MOE_HOST_DEVICE bool dispatchesIntoSlots(const StepParams& p) {
          d.cast.outBlockOffsets == nullptr && h.placement == nullptr && h.merges == 0 && h.arrivals == 0 &&
          !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
 }
-// The same of a combine that would otherwise be Step::combine, and Step::llSlotCombine: owners read rows in their slots.
+// The same of a combine that would otherwise be Step::combine, and Step::llSlotCombine: owners read rows in their
+// slots.
 MOE_HOST_DEVICE bool combinesFromSlots(const StepParams& p) {
   const CombineArgs& a = p.combine;
   return p.phases == kWhole && p.handle.lowLatency != 0 && p.handle.layout == Layout::rankMajor && a.inPlace != 0 &&

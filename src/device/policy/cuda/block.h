@@ -246,7 +246,8 @@ class CudaBlock : public CudaWarp {
     if (job.terms <= 4) return sumTiles<Type, 4, 2>(rows, job);
     sumTiles<Type, 8, 1>(rows, job);
   }
-  // kTerms rows at once, and then the others. Zeros where there is none: to add them changes no sum that begins with +0.
+  // kTerms rows at once, and then the others. Zeros where there is none: to add them changes no sum that begins with
+  // +0.
   template <class Type, int kTerms, int kWide>
   static MOE_LANES void sumTiles(const std::uint8_t* const* rows, const SumJob& job) {
     const int quads = quadsOf(job.bytes);

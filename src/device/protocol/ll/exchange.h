@@ -161,8 +161,8 @@ MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, RowsTo rowsTo, PutRes
   });
 }
 
-// What a sending step leaves for the next one. One lane, when all warps have announced their rows, and so have read what
-// changes here. `silent`: as the step has found the handle.
+// What a sending step leaves for the next one. One lane, when all warps have announced their rows, and so have read
+// what changes here. `silent`: as the step has found the handle.
 MOE_LANES void llLaneNoteSent(const LlSending auto& s, bool silent) {
   CommState* state = s.comm.state;
   const HandleView& h = s.handle;

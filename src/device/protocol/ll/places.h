@@ -74,8 +74,8 @@ struct LlShare {
   int first, end, sharer, sharers;
   bool leads;  // knows of all tokens, and tells counts: it has the last token, or counts apart
 
-  // `block`: among all blocks. With `countingBlock`, `apart`, the last of several counts, and moves no rows, as the others would
-  // wait for it. No division where there are blocks enough.
+  // `block`: among all blocks. With `countingBlock`, `apart`, the last of several counts, and moves no rows, as the
+  // others would wait for it. No division where there are blocks enough.
   static MOE_LANES LlShare of(const DispatchArgs& d, WarpIndex block) {
     return of(d.tokens, d.countingBlock != 0 && block.count > 1, block);
   }

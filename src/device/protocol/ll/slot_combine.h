@@ -43,7 +43,8 @@ class LlSlotCombine {
     const std::uint32_t whole = s_.args.rowBytes, half = llHalfOf(whole);
     const std::uint32_t begin = share_.sharer == 0 ? 0 : half;
     const std::uint32_t bytes = share_.sharers == 1 ? whole : begin == 0 ? half : whole - half;
-    if (!s_.warp.reduceRows(s_.comm, Sums{*this, began, uncombined, fault, silent, biasCount(s_.args), begin, bytes})) return;
+    if (!s_.warp.reduceRows(s_.comm, Sums{*this, began, uncombined, fault, silent, biasCount(s_.args), begin, bytes}))
+      return;
     if (isLast(s_.w) && termsAgree(s_, allRanks(s_.comm))) endCombineSend(s_, silent);
   }
   MOE_LANES bool meet(std::uint64_t began, std::uint32_t uncombined, std::uint32_t fault, bool& silent) const {

@@ -1,6 +1,6 @@
-// A dispatch that routes, of RANK_MAJOR rows that stay in their slots and bring nothing else (dispatchesIntoSlots): what
-// most decoders run in each layer. A step of few tokens waits for instructions, so it has code of its own, which does
-// nothing that such a dispatch does not need. What ranks tell each other is what LlRouteDispatch tells. README.md,
+// A dispatch that routes, of RANK_MAJOR rows that stay in their slots and bring nothing else (dispatchesIntoSlots):
+// what most decoders run in each layer. A step of few tokens waits for instructions, so it has code of its own, which
+// does nothing that such a dispatch does not need. What ranks tell each other is what LlRouteDispatch tells. README.md,
 // "Dispatch into slots".
 //
 // A warp of the policy is a block here: all its lanes work together. The last of several blocks has no rows. It counts
@@ -147,7 +147,8 @@ class LlSlotDispatch {
   MOE_LANES void look(const Taken& taken, Slice rows, bool first, bool last, bool describing) const {
     const HandleView& h = s_.handle;
     const int stride = h.headerStride(), quads = rows.count * stride;
-    const int terms = first && (last || describing) ? s_.comm.nranks : 0, experts = last && first ? h.map.count(s_.comm.rank) : 0;
+    const int terms = first && (last || describing) ? s_.comm.nranks : 0,
+              experts = last && first ? h.map.count(s_.comm.rank) : 0;
     const int termsAt = wholeWarps<Warp>(quads), expertsAt = termsAt + wholeWarps<Warp>(terms);
     Quad* kept = h.arriving.headers + std::int64_t{rows.begin} * stride;
     s_.warp.forEach(expertsAt + experts, [&](int i) {

@@ -53,6 +53,8 @@ struct LlSlotLook {
     look.own = static_cast<Id>(word);
     return look;
   }
+  // The token whose ids these are, as a whole.
+  static MOE_LANES LlSlotLook ofToken(const Id* ids, int topk) { return ofEntry(ids, topk, 0); }
   // Entry k of the token whose ids these are.
   static MOE_LANES LlSlotLook ofEntry(const Id* ids, int topk, int k) {
     LlSlotLook look;
@@ -89,6 +91,45 @@ struct LlSlotEntry {
     return entry;
   }
 };
+
+// A token as one lane sees it: its ranks, and each of its experts by take(expert).
+template <class Id, class Take>
+MOE_LANES std::uint32_t ranksOfToken(const HandleView& h, const LlSlotLook<Id>& look, const Id* ids, Take take) {
+  std::uint32_t ranks = 0;
+  const auto add = [&](Id id) {
+    if (id < 0 || id >= h.map.experts) return;
+    ranks |= 1u << h.map.rankOf(static_cast<int>(id));
+    take(static_cast<int>(id));
+  };
+  MOE_UNROLLED
+  for (int j = 0; j < LlSlotLook<Id>::kAtOnce; ++j) add(look.ids[j]);
+  MOE_ROLLED
+  for (int j = LlSlotLook<Id>::kAtOnce; j < h.topk; ++j) add(ids[j]);
+  return ranks;
+}
+// Whether one of its entries cannot be, by itself or beside earlier ones.
+template <class Id>
+MOE_LANES bool tokenCannotBe(const HandleView& h, const LlSlotLook<Id>& look, const Id* ids) {
+  constexpr int kAtOnce = LlSlotLook<Id>::kAtOnce;
+  bool bad = false;
+  MOE_UNROLLED
+  for (int j = 0; j < kAtOnce; ++j) {
+    bad = bad || look.ids[j] < -1 || look.ids[j] >= h.map.experts;
+    MOE_UNROLLED
+    for (int other = 0; other < j; ++other) bad = bad || (look.ids[j] >= 0 && look.ids[j] == look.ids[other]);
+  }
+  MOE_ROLLED
+  for (int k = kAtOnce; k < h.topk; ++k) {
+    const Id id = ids[k];
+    const auto isSame = [&](int other) { return ids[other] == id ? 1 : 0; };
+    bad = bad || id < -1 || id >= h.map.experts || (id >= 0 && laneSums<8>(k, 0, isSame).all != 0);
+  }
+  return bad;
+}
+
+// Of more tokens than this a lane takes each as a whole, of fewer an entry: all lanes at once take longer then than a
+// few of them for longer.
+inline constexpr int kSlotEntriesTokensMax = 32;
 
 // use(ids) with all ids, of 32 or 64 bits.
 template <class Use>
@@ -139,6 +180,7 @@ class LlSlotPlaces {
   MOE_LANES bool count() const {
     const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
     const int first = tokens_.begin * h_.topk;
+    const bool whole = tokens_.begin > kSlotEntriesTokensMax;
     withIds(p_, [&](const auto* ids) {
       using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
       // Entry `at` of all.
@@ -151,8 +193,9 @@ class LlSlotPlaces {
         return LlSlotEntry::of(h_, looked, ids + token * h_.topk, at - token * h_.topk);
       };
       warp_.template collect<1>(
-          words + first,
+          words + (whole ? tokens_.begin : first),
           [&](int i) {
+            if (i >= words && whole) return Look::ofToken(ids + (i - words) * h_.topk, h_.topk);
             if (i >= words) return look(i - words);
             if (i >= entries) return Look::ofWord(Words::look(warp_, p_, i - entries));
             if (i >= own) return Look::ofWord(0);
@@ -164,6 +207,10 @@ class LlSlotPlaces {
             if (i < own) return laneKeep(i, entryOf(first + i, looked), looked.weight);
             if (i < entries) return;
             if (i < words) return Words::laneKeep(warp_, t_, i - entries, looked.word());
+            if (whole) {
+              const std::uint32_t ranks = ranksOfToken(h_, looked, ids + (i - words) * h_.topk, [](int) {});
+              return forBits(ranks, [&](int rank) { warp_.laneAdd(t_.before() + rank, 1); });
+            }
             const LlSlotEntry entry = entryOf(i - words, looked);
             if (entry.id >= 0 && entry.before == 0) warp_.laneAdd(t_.before() + entry.rank, 1);
           });
@@ -266,14 +313,16 @@ class LlSlotCounts {
   // All lanes. Looked up at once: the ids of all tokens, and what went to each rank in the set's dispatch before.
   // False: the rank is to stop.
   MOE_LANES bool count() const {
-    const int words = wholeWarps<Warp>(p_.comm.nranks), entries = words + Words::kItems;
+    const int words = wholeWarps<Warp>(p_.comm.nranks), entries = words + Words::kItems, tokens = p_.dispatch.tokens;
+    const bool whole = tokens > kSlotEntriesTokensMax;
     withIds(p_, [&](const auto* ids) {
       using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
       warp_.template collect<1>(
-          entries + p_.dispatch.tokens * h_.topk,
+          entries + (whole ? tokens : tokens * h_.topk),
           [&](int i) {
             if (i < words) return Look::ofWord(lastRows(i));
             if (i < entries) return Look::ofWord(Words::look(warp_, p_, i - words));
+            if (whole) return Look::ofToken(ids + (i - entries) * h_.topk, h_.topk);
             const int token = h_.byTopk.of(i - entries);
             return Look::ofEntry(ids + token * h_.topk, h_.topk, i - entries - token * h_.topk);
           },
@@ -281,9 +330,9 @@ class LlSlotCounts {
             if (i < p_.comm.nranks) t_.lastRows()[i] = static_cast<std::int32_t>(looked.word());
             if (i < words) return;
             if (i < entries) return Words::laneKeep(warp_, t_, i - words, looked.word());
+            if (whole) return laneCount(looked, ids + (i - entries) * h_.topk);
             const int token = h_.byTopk.of(i - entries);
-            const LlSlotEntry entry =
-                LlSlotEntry::of(h_, looked, ids + token * h_.topk, i - entries - token * h_.topk);
+            const LlSlotEntry entry = LlSlotEntry::of(h_, looked, ids + token * h_.topk, i - entries - token * h_.topk);
             if (entry.twice || (entry.id < 0 && looked.own != -1)) warp_.laneOr(t_.word(kLlFaulty), 1);
             if (entry.id < 0) return;
             warp_.laneAdd(t_.before() + entry.id, 1);
@@ -307,7 +356,8 @@ class LlSlotCounts {
       h_.sent.totals[bucket] = count;
       if (bucket < experts) {
         const int to = h_.map.rankOf(bucket);
-        warp_.laneStore(reinterpret_cast<std::int32_t*>(t_.toldTo()[to]) + kToldWords + (bucket - h_.map.first(to)), count);
+        warp_.laneStore(reinterpret_cast<std::int32_t*>(t_.toldTo()[to]) + kToldWords + (bucket - h_.map.first(to)),
+                        count);
         return;
       }
       laneStoreTerms(bucket - experts, count, refuses);
@@ -317,6 +367,14 @@ class LlSlotCounts {
 
  private:
   using Words = LlSlotWords<Warp>;
+
+  template <class Id>
+  MOE_LANES void laneCount(const LlSlotLook<Id>& looked, const Id* ids) const {
+    if (tokenCannotBe(h_, looked, ids)) warp_.laneOr(t_.word(kLlFaulty), 1);
+    const std::uint32_t ranks =
+        ranksOfToken(h_, looked, ids, [&](int expert) { warp_.laneAdd(t_.before() + expert, 1); });
+    forBits(ranks, [&](int rank) { warp_.laneAdd(t_.before() + h_.map.experts + rank, 1); });
+  }
 
   MOE_LANES std::uint32_t lastRows(int rank) const {
     return rank < p_.comm.nranks ? static_cast<std::uint32_t>(*llLastRows(p_.comm, h_, rank)) : 0;
@@ -329,8 +387,7 @@ class LlSlotCounts {
     auto* head = reinterpret_cast<Quad*>(t_.toldTo()[rank]);
     const std::uint64_t terms = p_.dispatch.terms;
     warp_.laneStore(head, handle);
-    warp_.laneStore(head + 1,
-                    Quad{static_cast<std::uint32_t>(terms), static_cast<std::uint32_t>(terms >> 32), 0, 0});
+    warp_.laneStore(head + 1, Quad{static_cast<std::uint32_t>(terms), static_cast<std::uint32_t>(terms >> 32), 0, 0});
   }
 
   const Warp& warp_;
