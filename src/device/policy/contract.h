@@ -1,7 +1,8 @@
 // What a step asks of the machine that it runs on, and nothing else: the operations of a policy, each with its law.
 //
 // A policy is a class whose objects play one warp: lanes that work together. Core is for every step, Computes for the
-// route, Moves for dispatches and combines, Lands for LL combines. Each policy states beside its class what it is.
+// route, Moves for dispatches and combines, Codes for combines in a wire format, Gathers for LL dispatches that route,
+// Lands for LL combines. Each policy states beside its class what it is.
 //
 // Words. A *collective* is called by all lanes of the warp, in the same order and with the same arguments; operations
 // whose names begin with "lane" are called by any lane. "Meets" means that the lanes wait for each other and then see
