@@ -20,7 +20,8 @@ EVERYTHING = [""]
 # Documents that only people read. Tests read the others, and README.
 PROSE = ["docs/decisions", "docs/internals/architecture.md", "docs/internals/hardware-checklist.md",
          "docs/internals/notebook.md", "docs/internals/protocol.md", "docs/internals/rdma.md", "CONTRIBUTING.md",
-         *(f"src/device/protocol/{room}/README.md" for room in ("core", "route", "ht", "ll", "combine", "report")),
+         "STYLE.md", "REVIEW.md", "SECURITY.md", "CITATION.cff", ".github", "packaging/release.md",
+         *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("src/**/README.md"))),
          "tests/README.md", "tests/sim/README.md", "tests/fake_mlx5/README.md"]
 BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "scripts/test.sh", "scripts/tool_pages.py"]
 HOST_BUILD = BUILD + ["perf", "tests", "examples"]

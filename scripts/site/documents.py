@@ -80,7 +80,7 @@ class Documents:
 
     def pages(self):
         made = {page_of(path): self.rewritten(path, (self.root / path).read_text())
-                for path in sorted(self.files) if path.endswith(".md")}
+                for path in sorted(self.files) if path.endswith(".md") and not path.startswith(".")}
         made["index.md"] += navigation(made, [name for name in OF_CODE if name in self.made])
         made["docs/decisions/index.md"] += toctree(":hidden:\n:glob:", ["0*"])
         return made
@@ -102,6 +102,7 @@ def navigation(pages, of_code):
             rooms = sorted(name for name in pages if name.startswith("src/"))
             names += [*rooms, "docs/decisions/index.md"]
         out.append(toctree(f":hidden:\n:caption: {title}", names))
-    others = sorted(name for name in pages if name.startswith("tests/") and name != "tests/index.md")
-    project = ["docs/index.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/index.md", *others]
+    others = sorted(name for name in pages if name.startswith(("tests/", "packaging/")) and name != "tests/index.md")
+    about = [name for name in ("STYLE.md", "REVIEW.md", "SECURITY.md") if name in pages]
+    project = ["docs/index.md", "CONTRIBUTING.md", *about, "CHANGELOG.md", "tests/index.md", *others]
     return "".join([*out, toctree(":hidden:\n:caption: Project", project)])
