@@ -28,7 +28,7 @@ class Log {
 
   bool enabled(std::int32_t level) const { return level <= level_; }
 
-  // Writes one line if `level` is enabled. `subsys` is one of init, topo, mem, net, dev.
+  // Writes one line if `level` is enabled. `subsys` is one of init, topo, net, comm, dev.
   template <class... Args>
   void write(std::int32_t level, const char* subsys, fmt::format_string<Args...> format,
              Args&&... args) const noexcept {
