@@ -40,6 +40,7 @@ html_theme = "furo"
 html_title = f"moecomm {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(PAGES.parent / "static/search_order.js")
 html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False

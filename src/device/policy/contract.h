@@ -2,7 +2,7 @@
 //
 // A policy is a class whose objects play one warp: lanes that work together. Core is for every step, Computes for the
 // route, Moves for dispatches and combines, Codes for combines in a wire format, Gathers for LL dispatches that route,
-// Lands for LL combines. Each policy states beside its class what it is.
+// Lands for LL combines, Blocks for the steps of rows in slots. Each policy states beside its class what it is.
 //
 // Words. A *collective* is called by all lanes of the warp, in the same order and with the same arguments; operations
 // whose names begin with "lane" are called by any lane. "Meets" means that the lanes wait for each other and then see
