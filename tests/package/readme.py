@@ -4,14 +4,14 @@
 Usage: readme.py README OUTPUT_FOLDER [SKIPPED_COMMAND_PREFIX]...
 Writes example.c, example.py and commands.sh. A command that fails ends the script with its status. Every skipped prefix
 must match at least one command, so that no stale prefix remains. A block of "py" is an excerpt of
-examples/torch_moe.py, which needs GPUs: it is compared with that file and not run.
+the program of docs/guide/first-layer.md, which needs torch: it is compared with that page and not run.
 """
 import pathlib
 import re
 import sys
 
 PROGRAMS = {"c": "example.c", "python": "example.py"}
-EXCERPTS = {"py": "examples/torch_moe.py"}
+EXCERPTS = {"py": "docs/guide/first-layer.md"}
 
 
 def parts(text):
