@@ -1,4 +1,4 @@
-// The markings of device code, and what protocol files may assume about the machine: nothing.
+// Attributes of device code and its basic types. Protocol files assume nothing else about the machine.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,10 @@
 
 #if defined(__CUDACC__)
 #define MOE_LANES __device__ __forceinline__
-#define MOE_SELDOM __device__ __noinline__  // code of its own, which costs a step nothing that does not call it
+#define MOE_SELDOM __device__ __noinline__  // separate code, so that it costs nothing in steps that do not call it
 #define MOE_HOST_DEVICE __host__ __device__ __forceinline__
-#define MOE_ROLLED _Pragma("unroll 1")  // before a loop: not to be unrolled
-#define MOE_UNROLLED _Pragma("unroll")  // to be unrolled, so that an array that it fills stays in registers
+#define MOE_ROLLED _Pragma("unroll 1")  // before a loop: do not unroll it
+#define MOE_UNROLLED _Pragma("unroll")  // before a loop: unroll it, so that the array that it fills stays in registers
 #else
 #define MOE_LANES inline
 #define MOE_SELDOM inline
@@ -20,38 +20,38 @@
 
 namespace moe {
 
-// Which of the warps that run a step, or a part of one, this one is. Warps of a block, those with the same
-// `index % blocks`, share a multiprocessor; where there is no such thing every warp is a block of its own.
+// The position of this warp among the warps that run a step, or a part of one. Warps with the same `index % blocks`
+// form a block and share a multiprocessor. On machines without blocks every warp is its own block.
 struct WarpIndex {
   int index;
   int count;
   int blocks;
-  int perBlock = 0;  // if not all warps of the blocks are in the team: so many of each are
-  int inBlock = 0;   // of all warps of a step: index / blocks
+  int perBlock = 0;  // not 0: only this many warps of each block are in the team
+  int inBlock = 0;   // position in the block, counted over all warps of the step: index / blocks
 
-  // Of all warps of a step: which block's.
+  // The number of this warp's block, counted over all warps of the step.
   MOE_HOST_DEVICE int block() const { return index - inBlock * blocks; }
 };
 
-// What a warp does of a step whose work is divided: rows are moved, and the caller is told what they are. `all`: both.
+// What a warp does in a divided step: `move` moves rows, `describe` tells the caller what they are, `all` does both.
 enum class Duty { all, move, describe };
 
-// A warp among all that run a step, and among those of its duty.
+// A warp's position among all warps that run a step, and among those with its duty.
 struct Crew {
   WarpIndex all, team;
 };
 
-// Sixteen bytes that move as one.
+// Sixteen bytes that are moved as one access.
 struct alignas(16) Quad {
   std::uint32_t x, y, z, w;
 };
 
-// Eight bytes that do.
+// Eight bytes that are moved as one access.
 struct alignas(8) HalfQuad {
   std::uint32_t x, y;
 };
 
-// Division by a number that stays the same: a multiplication. For dividends from 0 below 2^31. Zeroed: by 1.
+// Divides by a constant with a multiplication. Valid for dividends from 0 to 2^31 - 1. A zeroed Divisor divides by 1.
 struct Divisor {
   std::uint32_t multiplier, shift;
 
@@ -60,8 +60,8 @@ struct Divisor {
     return static_cast<int>((static_cast<std::uint32_t>(std::uint64_t{n} * multiplier >> 32) + n) >> shift);
   }
 };
-// With 2^shift the next power of two, (2^32 + multiplier) / 2^(32 + shift) is above 1 / divisor by so little that no
-// dividend shows it. A divisor below 1 counts as 1.
+// 2^shift is the divisor rounded up to a power of two. (2^32 + multiplier) / 2^(32 + shift) exceeds 1 / divisor by so
+// little that the quotient is exact for every dividend. A divisor below 1 counts as 1.
 constexpr Divisor divisorOf(int divisor) {
   std::uint32_t shift = 0;
   while (divisor > 1 && (std::int64_t{1} << shift) < divisor) ++shift;

@@ -1,5 +1,5 @@
-// What a step reports when it cannot go on. The first detector of a rank fills the record; the host turns it into the
-// sentence of moeGetLastError (comm/recorder/failure_text.cc).
+// The record of a failure that stops a step. The rank's first step to detect a failure fills the record. The host turns
+// it into the sentence of moeGetLastError (comm/recorder/failure_text.cc).
 #pragma once
 
 #include "device/lanes.h"
@@ -22,13 +22,13 @@ enum class Phase : std::int32_t {
   dispatchRailsFree,  // HT: the rail peer still forwards rows of an earlier dispatch
   combineRails,       // HT: the rail peer's sums
   combineRailsFree,   // HT: the rail peer still reads the sums of an earlier combine
-  // Without flags.
+  // Waits for something other than a flag.
   puts,        // the transport has not taken earlier puts
   expertRows,  // rows of one of this rank's own experts
   count
 };
 
-// What a wait is for. Its flag i is that of rank first + i * step.
+// What a wait is for. Flag i of the wait is that of rank first + i * step.
 struct Awaited {
   Phase phase;
   int first, step;
@@ -38,30 +38,34 @@ struct Awaited {
 
 enum class Fault : std::int32_t {
   none,
-  timeout,       // peer: who did not come
-  badIndex,      // peer: who passed it; index: token << 8 | entry; actual: the value; expected: the number of experts
-  twice,         // the same; actual: the expert that an earlier entry of the token names
-  capacity,      // peer: whose output, or rows of a combine; expected: rows it can hold; actual: rows that arrive
-  disagreement,  // peer: whose terms are not like ours; index: which word; expected: ours; actual: theirs
-  staging,       // peer: whose staging area; expected: rows it holds; actual: rows that arrive
-  noGrads,       // peer: who has given no gradients of the weights; actual: rows that had arrived there
-  elsewhere,     // HT: a rank of another domain has one of these faults; peer: this rank's rail peer there; actual: its
-                 // result
-  left,          // peer: who has left and did not come; the rest as of a timeout
+  timeout,       // peer: the rank that did not arrive in time
+  badIndex,      // peer: the rank that passed the entry; index: token << 8 | entry;
+                 // actual: the value; expected: the number of experts
+  twice,         // as badIndex; actual: the expert that an earlier entry of the token names
+  capacity,      // peer: the rank whose output, or rows of a combine, are too small;
+                 // expected: rows that they hold; actual: rows that arrive
+  disagreement,  // peer: the rank whose terms differ; index: the word that differs; expected: our terms; actual: theirs
+  staging,    // peer: the rank whose staging area is too small; expected: rows that it holds; actual: rows that arrive
+  noGrads,    // peer: the rank that gave no gradients of the weights; actual: rows that had arrived there
+  elsewhere,  // HT: a rank of another domain has one of these faults; peer: this
+              // rank's rail peer there; actual: the result code
+  left,       // peer: the rank that left while it was awaited; the rest as in a timeout
 };
 
-// What a rank has sent is there before its goodbye is heard. This much longer a wait for it still lasts.
+// All data that a rank sent arrives before its goodbye is seen. A wait for that rank goes on this much longer after the
+// goodbye.
 inline constexpr std::uint64_t kLeftGraceNs = 20'000'000;
 
-// Peers, and other warps of this rank, wait for what it makes of its experts' rows. So that it is its own wait for
-// those that ends first and names them, that one is shorter by this part of the timeout.
+// The wait for rows of this rank's own experts is shorter than other waits by this part of the timeout. Peers, and
+// other warps of this rank, wait for results of these rows. The shorter wait ends first, so that the failure names the
+// experts' rows.
 inline constexpr int kOwnWorkEarlier = 32;
 
-// The reasons that a handle's fault word has: moeResult values.
+// The values that a handle's fault word takes: moeResult values.
 inline constexpr std::uint32_t kBadArgument = 1, kBadUsage = 2;
 
-// A communicator's is written once, a handle's again after its next route. `ready` is stored last, with release; the
-// rest is valid when it is not zero.
+// The record of a communicator is written once. The record of a handle is written again after its next route. `ready`
+// is stored last, with release; the other fields are valid when it is not zero.
 struct Failure {
   std::uint64_t ready;
   Fault fault;
@@ -78,7 +82,7 @@ MOE_HOST_DEVICE constexpr std::uint32_t resultOf(const Failure& why) {
   return why.fault == Fault::disagreement ? kBadUsage : kBadArgument;
 }
 
-// A rank whose word of what must agree is not like ours.
+// A rank whose terms differ from ours in word `word`.
 MOE_HOST_DEVICE constexpr Failure disagreement(Phase phase, int peer, std::uint64_t ours, std::uint64_t theirs,
                                                int word = 0) {
   return {.ready = 0,
@@ -91,7 +95,7 @@ MOE_HOST_DEVICE constexpr Failure disagreement(Phase phase, int peer, std::uint6
           .actual = static_cast<std::int64_t>(theirs)};
 }
 
-// A rank that has too little of what `fault` names.
+// A rank that has too little of the resource that `fault` names.
 MOE_HOST_DEVICE constexpr Failure tooLittle(Fault fault, Phase phase, int peer, std::int64_t has, std::int64_t needs) {
   return {.ready = 0,
           .fault = fault,
@@ -102,7 +106,7 @@ MOE_HOST_DEVICE constexpr Failure tooLittle(Fault fault, Phase phase, int peer, 
           .expected = has,
           .actual = needs};
 }
-// An entry of rank `peer` that cannot be. `place`: token << 8 | entry.
+// An invalid entry of rank `peer`. `place`: token << 8 | entry.
 MOE_HOST_DEVICE constexpr Failure badEntry(Fault fault, int peer, std::int64_t place, std::int64_t experts,
                                            std::int64_t id) {
   return {.ready = 0,
@@ -114,7 +118,7 @@ MOE_HOST_DEVICE constexpr Failure badEntry(Fault fault, int peer, std::int64_t p
           .expected = experts,
           .actual = id};
 }
-// A fault of a rank in the domain of `railPeer`, whose handles have the fault word `result`.
+// A fault of a rank in the domain of `railPeer`. The handles there have the fault word `result`.
 MOE_HOST_DEVICE constexpr Failure faultElsewhere(Phase phase, int railPeer, std::uint64_t result) {
   return {.ready = 0,
           .fault = Fault::elsewhere,
@@ -125,7 +129,7 @@ MOE_HOST_DEVICE constexpr Failure faultElsewhere(Phase phase, int railPeer, std:
           .expected = 0,
           .actual = static_cast<std::int64_t>(result)};
 }
-// A rank for which `phase` waits in vain.
+// A rank that did not arrive in time in a wait of `phase`.
 MOE_HOST_DEVICE constexpr Failure lateRank(Phase phase, int peer, std::uint64_t awaited, std::uint64_t seen) {
   return {.ready = 0,
           .fault = Fault::timeout,
@@ -137,7 +141,8 @@ MOE_HOST_DEVICE constexpr Failure lateRank(Phase phase, int peer, std::uint64_t 
           .actual = static_cast<std::int64_t>(seen)};
 }
 
-// Rows of a local expert of this rank, of which word `word` of CombineArgs::ready tells: expert << 32 | word.
+// Rows of a local expert of this rank, which word `word` of CombineArgs::ready announces. The index is expert << 32 |
+// word.
 MOE_HOST_DEVICE constexpr Failure lateExpert(int rank, int expert, std::int64_t word, std::uint32_t awaited,
                                              std::uint32_t seen) {
   return {.ready = 0,

@@ -1,6 +1,7 @@
-// The one synchronisation object of the library: a naturally aligned 64-bit word that only grows. The epoch it belongs
-// to is in the high 40 bits; the low 24 count the shares of an announcement that is under way. 40 bits of epoch: at
-// 100,000 operations per second the word lasts 127 days of uninterrupted traffic; 32 would last 12 h.
+// The one synchronisation object of the library: a naturally aligned 64-bit word that only grows. The high 40 bits are
+// the epoch that the word belongs to. The low 24 bits count the shares of an announcement that is in progress. With 40
+// bits of epoch the word lasts 127 days of uninterrupted traffic at 100,000 operations per second; 32 bits would last
+// 12 h.
 #pragma once
 
 #include "device/lanes.h"
@@ -16,14 +17,14 @@ MOE_HOST_DEVICE constexpr Flag flagWord(std::uint64_t epoch, std::int64_t value 
   return epoch << kFlagValueBits | static_cast<std::uint64_t>(value);
 }
 
-// What the parts of an announcement add up to: `parts` of them, each adding its share to the word. The word's epoch
-// grows by one, and only when the last part is there.
+// The share that each of the `parts` of an announcement adds to the word. The word's epoch grows by one, and only when
+// the last part has been added.
 MOE_HOST_DEVICE constexpr Flag announcementShare(bool first, int parts) {
   return first ? flagWord(1) - static_cast<Flag>(parts - 1) : 1;
 }
 
-// A word that counts rows too: the lowest bits have their number, which each epoch changes by the difference to the one
-// before, together with a share. So nothing carries, and shares count in the bits above.
+// A flag that counts rows too. Its lowest bits are the number of rows. Each epoch adds the difference to the previous
+// number together with a share. Therefore the row bits never carry into the bits above, where shares are counted.
 inline constexpr int kFlagRowBits = 12;
 inline constexpr int kFlagRowsMax = (1 << kFlagRowBits) - 1, kRowSharesMax = 1 << (kFlagValueBits - kFlagRowBits);
 MOE_HOST_DEVICE constexpr Flag rowsShare(bool first, int parts) {

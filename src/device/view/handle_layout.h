@@ -1,4 +1,4 @@
-// The private memory of a handle as one block: how large it is and where each array lies.
+// The private memory of a handle as one block: its size and the place of each array.
 #pragma once
 
 #include <initializer_list>
@@ -21,24 +21,24 @@ struct HandleShape {
   int alignment = 1;
   bool wideIndex = false;
   bool merges = false;
-  bool arrivals = false;        // of layouts with a row per expert
-  int rowsBudget = 0;           // 0: none
-  bool expertCounts = false;    // of all experts, on every rank
-  bool combineWeights = false;  // combines bring weights, where rows are of experts
+  bool arrivals = false;        // only with layouts that have a row per expert
+  int rowsBudget = 0;           // 0: no budget
+  bool expertCounts = false;    // counts of all experts, on every rank
+  bool combineWeights = false;  // combines carry weights; layouts with a row per expert only
   int routeWarpsMax = 1;
-  int tableBlocks = 0;  // of a dispatch that routes: those whose tables are not in scratch memory
+  int tableBlocks = 0;  // dispatches that route: number of blocks whose tables are not in scratch memory
 };
 
-// Tokens of all ranks.
+// The most tokens of all ranks together.
 inline std::int64_t allTokensMax(const HandleShape& s) {
   return std::int64_t{s.map.nranks} * s.tokensMax;
 }
-// Most rows that may arrive at a rank, each token once.
+// The most rows that may arrive at a rank, counting each token once.
 inline std::int64_t arrivingRowsMax(const HandleShape& s) {
   return s.rowsBudget > 0 && s.rowsBudget < allTokensMax(s) ? s.rowsBudget : allTokensMax(s);
 }
 
-// Most rows that a layout may have, padding included.
+// The most rows that a layout may have, padding included.
 inline std::int64_t layoutRowsMax(const HandleShape& s) {
   const std::int64_t arriving = arrivingRowsMax(s), experts = s.map.count(0);
   if (s.layout == Layout::expertMajorPadded) return allTokensMax(s) * experts;
@@ -48,7 +48,7 @@ inline std::int64_t layoutRowsMax(const HandleShape& s) {
   return arriving;
 }
 
-// What must agree between ranks.
+// Terms that must agree between ranks.
 inline Quad handleTerms(const HandleShape& s) {
   namespace terms = handle_terms;
   const std::uint64_t kind = terms::kExperts.packed(s.map.experts) | terms::kTopk.packed(s.topk) |
@@ -60,7 +60,7 @@ inline Quad handleTerms(const HandleShape& s) {
           static_cast<std::uint32_t>(s.alignment), static_cast<std::uint32_t>(s.rowsBudget)};
 }
 
-// What a view says of its handle's shape.
+// Sets those fields of a view that follow from its handle's shape.
 inline void setShape(const HandleShape& s, HandleView* view) {
   HandleView& v = *view;
   v.map = s.map;
@@ -88,8 +88,8 @@ inline void setShape(const HandleShape& s, HandleView* view) {
   v.routesInDispatch = s.lowLatency && s.rowsBudget == 0 && !s.expertCounts && fits ? 1 : 0;
 }
 
-// Fills the pointers of `view` with places in the block at `memory`, and returns the block's size. With memory NULL:
-// the size alone.
+// Points the pointers of `view` into the block at `memory`, and returns the block's size. With memory NULL it only
+// computes the size.
 inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, HandleView* view) {
   std::int64_t end = 0;
   auto take = [&](auto*& pointer, std::int64_t count) {
@@ -116,13 +116,13 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.sent.totals, v.buckets());
   take(v.sent.entryRow, entries);
   take(v.sent.destinationCount, s.tokensMax);
-  v.sent.localCount = v.sent.destinationCount;  // in one domain the same
+  v.sent.localCount = v.sent.destinationCount;  // the same array in one domain
   if (s.domains > 1) take(v.sent.localCount, s.tokensMax);
   take(v.sent.destinations, std::int64_t{s.tokensMax} * v.destinationsMax);
   take(v.sent.wavesOf, v.wavesByExpert() ? s.tokensMax : 0);
   take(v.sent.layoutRowsOf, n);
   take(v.sent.flatRowsOf, n);
-  std::uint8_t* placement = nullptr;  // no route uses it before Handle::setPlacement has filled it
+  std::uint8_t* placement = nullptr;  // Handle::setPlacement fills it before any route uses it
   take(placement, placementBytes(v.placesNamed));
   v.placement = reinterpret_cast<Placement*>(placement);
   take(v.arriving.rows, 1);
@@ -145,7 +145,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   return end;
 }
 
-// How many words a route stores for the host, from HostCounts::rows on.
+// The number of words that a route stores for the host, from HostCounts::rows on.
 inline std::int64_t hostCountWords(const HandleShape& s) {
   const std::int64_t experts = s.map.count(s.rank), wanted = s.rowsBudget > 0 ? 1 + experts : 0;
   return 2 + s.map.nranks + experts + wanted + (s.expertCounts ? s.map.experts : 0);

@@ -1,23 +1,24 @@
-// The slots of low-latency operations. A handle has one of the communicator's sets; in it a slot belongs to a source
-// rank and a position among the rows that it sends here. Rows come in with a dispatch and, in the same slot, go back
-// with a combine. A handle packs the areas of its set for its own sizes, the same at all ranks.
+// The slots of low-latency operations. A handle has one of the communicator's sets. A slot in it belongs to a source
+// rank and a position among the rows that this rank sends here. Rows arrive in the slots with a dispatch, and go back
+// from the same slots with a combine. A handle packs the areas of its set for its own sizes, which are the same on all
+// ranks.
 #pragma once
 
 #include "device/view/views.h"
 
 namespace moe {
 
-// The flags [from] of the handle's set, in one of the [set][from] arrays.
+// The flags [from] of the handle's set in one of the arrays [set][from].
 MOE_LANES std::uint64_t llFlags(const CommView& c, const HandleView& h, std::uint64_t area) {
   return area + static_cast<std::uint64_t>(h.llSet * c.nranks) * sizeof(Flag);
 }
 
-// Where the handle's set begins in an area whose slots have `bytesMax` bytes.
+// Where the handle's set begins in an area with slots of `bytesMax` bytes.
 MOE_LANES std::uint64_t llSetOffset(const CommView& c, const HandleView& h, std::uint64_t area, int bytesMax) {
   return area + static_cast<std::uint64_t>(std::int64_t{h.llSet} * c.nranks * c.llTokensMax * bytesMax);
 }
 
-// Slot `index` of source `from` in such an area, used with `bytes` bytes.
+// Where slot `index` of source `from` lies in such an area, if slots are used with `bytes` bytes.
 MOE_LANES std::uint64_t llSlotOffset(const CommView& c, const HandleView& h, std::uint64_t area, int bytesMax,
                                      std::uint32_t bytes, int from, int index) {
   const std::int64_t slot = static_cast<std::int64_t>(from) * h.tokensMax + index;
@@ -29,27 +30,27 @@ MOE_LANES std::uint8_t* llSlot(const CommView& c, const HandleView& h, int rank,
          (static_cast<std::int64_t>(from) * h.tokensMax + index) * bytes;
 }
 
-// What a token's row is put from, in an area [set][llTokensMax] of such slots.
+// Where a token's row is put from, in an area [set][llTokensMax] of such slots.
 MOE_LANES std::uint64_t llOutOffset(const CommView& c, const HandleView& h, std::uint64_t area, int bytesMax,
                                     std::uint32_t bytes, int token) {
   return area +
          static_cast<std::uint64_t>(std::int64_t{h.llSet} * c.llTokensMax * bytesMax + std::int64_t{token} * bytes);
 }
 
-// The terms of a dispatch; a rank tells every other with its rows.
+// The terms of a dispatch. A rank sends them to every other rank with its rows.
 MOE_LANES std::uint64_t llSizesOffset(const CommView& c, const HandleView& h, int from) {
   return c.at.llSizes + static_cast<std::uint64_t>(h.llSet * c.nranks + from) * sizeof(std::uint64_t);
 }
 
-// How many rows went from this rank to rank `to` in the set's last dispatch that routed: its own memory, beside the
-// flags that say it to others.
+// The number of rows that went from this rank to rank `to` in the set's last dispatch that routed. This is the rank's
+// own copy; other ranks learn the number from flags.
 MOE_LANES std::int32_t* llLastRows(const CommView& c, const HandleView& h, int to) {
   return c.mine<std::int32_t>(c.at.llLastRows) + (std::int64_t{h.llSet} * c.nranks + to);
 }
 
-// What a dispatch that routes tells a rank beside its rows: a handle's terms (a Quad); the dispatch's terms, in two
-// words (a Quad); the number of entries for each of the rank's experts; and from
-// llToldHead on the headers, in the order of the rows.
+// The metadata that a dispatch that routes sends to a rank with its rows: the handle's terms (a Quad); the dispatch's
+// terms in two words (a Quad); the number of entries for each of the receiver's experts; and from llToldHead on the
+// headers, in the order of the rows.
 MOE_LANES std::uint64_t llToldOffset(const CommView& c, const HandleView& h, std::uint64_t area, int part) {
   return area + static_cast<std::uint64_t>(std::int64_t{h.llSet * c.nranks + part} * c.at.llToldBytes);
 }

@@ -1,4 +1,4 @@
-// Makes a rank's table of a placement (placement.h): host code.
+// Makes a rank's table of a placement (placement.h). Host code.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace moe {
 
-// The ranks and experts of a handle, and the rank that a table is for.
+// The experts and ranks of a handle, and the rank that the table is for.
 struct PlacementRoom {
   ExpertMap map;
   int rank;
@@ -39,7 +39,7 @@ struct PlacementParts {
   }
 };
 
-// 64-bit FNV-1a of whole numbers.
+// 64-bit FNV-1a of integers.
 inline std::uint64_t placementHash(int logicalExperts, const std::vector<std::int32_t>& logicalOf) {
   std::uint64_t hash = 14695981039346656037u;
   const auto add = [&](std::int32_t value) {
@@ -51,13 +51,13 @@ inline std::uint64_t placementHash(int logicalExperts, const std::vector<std::in
   for (const std::int32_t logical : logicalOf) add(logical);
   return hash;
 }
-// A part of a hash that fits a field, and is not 0.
+// A part of a hash that fits a field and is not 0.
 inline std::uint32_t hashPart(std::uint64_t hash, const TermField& field) {
   const std::uint64_t values = (std::uint64_t{1} << field.bits) - 1;
   return static_cast<std::uint32_t>(field.packed(static_cast<std::int64_t>(1 + hash % values)));
 }
 
-// Of an expert's copies those that a rank takes: its own, else those of its domain, else all.
+// The copies of an expert that a rank uses: its own, else those of its domain, else all.
 inline std::vector<std::int32_t> nearestCopies(const PlacementRoom& room, const std::vector<std::int32_t>& copies) {
   std::vector<std::int32_t> own, domain;
   for (const std::int32_t physical : copies) {
@@ -69,7 +69,7 @@ inline std::vector<std::int32_t> nearestCopies(const PlacementRoom& room, const 
 }
 
 // The table of one rank, placementBytes(map.experts) long. `logicalOf`: the logical expert of each physical one; -1:
-// none. All ranks make the same fingerprint of the same placement.
+// none. All ranks compute the same fingerprint of the same placement.
 inline std::vector<std::uint8_t> placementTable(const PlacementRoom& room, int logicalExperts,
                                                 const std::vector<std::int32_t>& logicalOf) {
   std::vector<std::vector<std::int32_t>> copies(static_cast<std::size_t>(logicalExperts));
@@ -81,7 +81,7 @@ inline std::vector<std::uint8_t> placementTable(const PlacementRoom& room, int l
   const std::uint64_t hash = placementHash(logicalExperts, logicalOf);
   parts.head = {logicalExperts, hashPart(hash, handle_terms::kPlacement),
                 hashPart(hash >> 32, handle_terms::kPlacementRest), 0};
-  std::size_t end = 0;  // of the list
+  std::size_t end = 0;  // end of the list
   for (std::size_t e = 0; e < copies.size(); ++e) {
     const std::vector<std::int32_t> nearest = nearestCopies(room, copies[e]);
     const std::size_t count = nearest.size(), rank = static_cast<std::size_t>(room.rank);
@@ -94,7 +94,8 @@ inline std::vector<std::uint8_t> placementTable(const PlacementRoom& room, int l
   return parts.packed();
 }
 
-// The same for no placement: each expert is its own only copy, and the terms are those of a handle without one.
+// The table without a placement. Each expert is its own only copy, and the terms are those of a handle without a
+// placement.
 inline std::vector<std::uint8_t> noPlacementTable(const PlacementRoom& room) {
   PlacementParts parts(room.map.experts);
   parts.head.logicalExperts = room.map.experts;
@@ -102,8 +103,8 @@ inline std::vector<std::uint8_t> noPlacementTable(const PlacementRoom& room) {
   return parts.packed();
 }
 
-// The table of a rank that takes its own experts alone, which are numbers 0..ownExperts - 1 of a map of their own: of
-// `named` experts those from `first` on. The others are on no rank of that map.
+// The table of a rank that uses only its own experts. The `named` experts from `first` on become the numbers
+// 0..ownExperts - 1 of a map of their own. The others are on no rank of that map.
 inline std::vector<std::uint8_t> ownExpertsTable(int named, int first, int ownExperts) {
   PlacementParts parts(named);
   parts.head.logicalExperts = named;

@@ -1,5 +1,5 @@
-// How steps reach the ranks of other domains: by the rings of threads that carry their puts out, or by the queues of an
-// adapter, to which they post themselves.
+// How steps reach the ranks of other domains. They use the rings of threads that carry their puts, or post puts to the
+// queues of an adapter themselves.
 #pragma once
 
 #include "device/queue/put.h"
@@ -16,13 +16,14 @@ struct PutQueue;  // device/queue/mlx5/put_queue.h
 struct RemoteView {
   PutRing ring[kPutRingsMax];
   int rings;
-  int connections = 1;  // with each rank
-  // [nranks][connections], those with other domains, in memory that steps reach. If not NULL: there are no rings.
+  int connections = 1;  // connections with each rank
+  // [nranks][connections] queues of ranks in other domains, in memory that steps access. NULL: puts go through rings.
   const mlx5::PutQueue* queues = nullptr;
-  // What steps on a CPU may help; NULL: nobody. Who posts to the rings there and does not help wakes the threads by it.
+  // The thread that steps on a CPU may help; NULL: none. A step that posts to the rings without helping wakes the
+  // threads through it.
   const PutHelper* helper = nullptr;
 
-  // Puts of one connection go by one ring.
+  // All puts of a connection go through one ring.
   MOE_HOST_DEVICE int connectionOf(const Put& put) const { return put.to * connections + put.connection % connections; }
   MOE_HOST_DEVICE int ringOf(const Put& put) const { return connectionOf(put) % rings; }
 };

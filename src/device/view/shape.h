@@ -1,5 +1,5 @@
-// Sizes that a communicator and a handle are built for, and the arithmetic that follows from them. Plain numbers, used
-// on both sides; nothing here touches memory.
+// The sizes that a communicator and a handle are built for, and the arithmetic that follows from them. Host and device
+// use these plain numbers; nothing here touches memory.
 #pragma once
 
 #include "device/lanes.h"
@@ -8,17 +8,19 @@ namespace moe {
 
 inline constexpr int kParities = 2;      // generations of the route's buffers and of HT operations' records
 inline constexpr int kLlSetsMax = 4;     // sets of LL slots; a handle has one of them, see Room::takeLlSet
-inline constexpr int kChunkTokens = 32;  // of the route: bits of a word
-inline constexpr int kHtWaves = 8;       // shares of a HT operation's tokens that are handed over one by one
+inline constexpr int kChunkTokens = 32;  // tokens of a chunk of the route: bits of a word
+inline constexpr int kHtWaves = 8;       // shares of an HT operation's tokens that are handed over one by one
 inline constexpr int kStagingAreasMax = 2;
 inline constexpr int kTopkMax = 32;
 inline constexpr int kRowAlignment = 16;
-inline constexpr int kTermWords = 8;   // before a route's counts: the handle's terms (terms.h), and a bad entry
-inline constexpr int kToldWords = 12;  // of what an LL dispatch that routes tells, before counts of experts: ll_slots.h
+inline constexpr int kTermWords = 8;   // words before a route's counts: the handle's
+                                       // terms (terms.h), and an invalid entry
+inline constexpr int kToldWords = 12;  // words before the counts of experts in the metadata of
+                                       // an LL dispatch that routes: ll_slots.h
 
 struct CommShape {
   int nranks = 1;
-  int domainSize = 0;   // ranks that reach each other by loads and stores, divides nranks; 0: all
+  int domainSize = 0;   // number of ranks that reach each other by loads and stores; divides nranks; 0: all
   int tokensMax = 0;    // HT
   int llTokensMax = 0;  // LL
   int rowBytesMax = 0;
@@ -36,12 +38,12 @@ struct CommShape {
   int domains() const { return nranks / domainRanks(); }
 };
 
-// How experts are spread: in order, experts / nranks each, one more on the first experts % nranks ranks.
+// How experts are spread over ranks: in order, experts / nranks each, and one more on the first experts % nranks ranks.
 struct ExpertMap {
   int experts;
   int nranks;
   int base, extra;
-  Divisor byBase, byMore;  // byMore: one more than base
+  Divisor byBase, byMore;  // byMore divides by base + 1
 
   ExpertMap() = default;
   constexpr ExpertMap(int expertCount, int ranks)
@@ -58,7 +60,8 @@ struct ExpertMap {
     const int large = extra * (base + 1);
     return expert < large ? byMore.of(expert) : extra + byBase.of(expert - large);
   }
-  // A number below count(rank), or, as unsigned, a larger one: the expert is on another rank, or none (-1).
+  // The number of the expert on `rank`, below count(rank). If the expert is on another rank, or is -1, the result is
+  // larger.
   MOE_HOST_DEVICE constexpr unsigned local(int expert, int rank) const {
     return static_cast<unsigned>(expert - first(rank));
   }
@@ -67,12 +70,12 @@ struct ExpertMap {
   }
 };
 
-// Most ranks that one token can go to.
+// The most ranks that one token can go to.
 MOE_HOST_DEVICE constexpr int destinationsPerToken(int topk, int nranks) {
   return topk < nranks ? topk : nranks;
 }
 
-// A row header: one Quad for the row and one per entry on this rank.
+// A row header is one Quad for the row and one per entry on this rank.
 MOE_HOST_DEVICE constexpr std::int64_t headerQuads(int topk) {
   return 1 + topk;
 }

@@ -1,5 +1,5 @@
-// What all ranks must have alike, as words that they send each other and compare. Steps look at whole words; the host
-// packs them, and names the field that differs (comm/recorder/failure_text.cc). Decision 0033.
+// The terms that all ranks must share, as words that they send each other and compare. Steps compare whole words. The
+// host packs the words, and names the field that differs (comm/recorder/failure_text.cc). Decision 0033.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ using TermNames = std::array<const char*, 16>;
 struct TermField {
   const char* name;
   int shift, bits;
-  TermNames values{};  // names of the values; without: numbers
+  TermNames values{};  // names of the values; empty: values are printed as numbers
 
   constexpr std::uint64_t of(std::uint64_t word) const { return word >> shift & ((std::uint64_t{1} << bits) - 1); }
   constexpr std::uint64_t packed(std::int64_t value) const {
@@ -25,7 +25,7 @@ struct TermField {
 
 inline constexpr TermNames kRowTypeNames = {"opaque bytes", "bf16", "fp16", "fp32"};
 
-// Of a handle: its first word, and three that have a number each.
+// Terms of a handle: a first word, and three words with one number each.
 namespace handle_terms {
 inline constexpr TermField kExperts{"config.experts", 0, 16}, kTopk{"config.topk", 16, 6},
     kLayout{"config.layout", 22, 2, {"FLAT", "EXPERT_MAJOR", "EXPERT_MAJOR_PADDED", "RANK_MAJOR"}},
@@ -33,16 +33,17 @@ inline constexpr TermField kExperts{"config.experts", 0, 16}, kTopk{"config.topk
     kCombineWeights{"config.combineWeights", 26, 1}, kExpertCounts{"config.expertCounts", 27, 1};
 inline constexpr TermField kTokensBound{"config.tokensMax or tokensBound", 0, 24},
     kAlignment{"config.expertAlignment", 0, 17}, kRowsBudget{"config.rowsBudget", 0, 31};
-// A placement's fingerprint, in what the second and the third word have left. No part of it is 0.
+// A placement's fingerprint, in the unused bits of the second and the third word. No part of it is 0.
 inline constexpr TermField kPlacement{"the fingerprint of the placement (moeHandleSetPlacement)", 24, 8, {"none"}},
     kPlacementRest{"the rest of the placement's fingerprint (moeHandleSetPlacement)", 17, 15, {"none"}};
 }  // namespace handle_terms
 
-// Beside the last word of a handle's terms, as a route tells them: an entry of the rank's tokens cannot be.
+// Set in the last word of a handle's terms, as a route sends them, if an entry of the rank's tokens is invalid.
 inline constexpr std::uint32_t kRouteRefused = 1u << 31;
 
-// Of a dispatch, 58 of 64 bits: a cast type of 4 bits, 7 of 16 in use, and 6 bits for what comes. The hidden size is
-// never 0 and comes last but for those, so that the word is larger than any handle's fault word (isRailFault).
+// Terms of a dispatch, 58 of 64 bits. The cast type has 4 bits, with 7 of 16 values in use; 6 bits are free for
+// extensions. The hidden size is never 0 and has the highest bits in use, so that the word is larger than any handle's
+// fault word (isRailFault).
 namespace dispatch_terms {
 inline constexpr TermField kCast{
     "args.cast.type",
@@ -55,8 +56,8 @@ inline constexpr TermField kCast{
     kHidden{"args.hidden", 37, 21};
 }  // namespace dispatch_terms
 
-// Of a combine, in the 24 bits that a flag has for a value: a wire format of 4 bits, 5 of 16 in use. Row sizes are
-// counted in pieces of 16 bytes.
+// Terms of a combine, in the 24 bits that a flag has for a value. The wire format has 4 bits, with 5 of 16 values in
+// use. Row sizes are in units of 16 bytes.
 namespace combine_terms {
 inline constexpr TermField kGrads{"gradients of the weights (args.grads)", 0, 1, {"without", "with"}},
     kRowType{"args.rowType", 1, 2, kRowTypeNames},
@@ -64,7 +65,7 @@ inline constexpr TermField kGrads{"gradients of the weights (args.grads)", 0, 1,
     kPieces{"row size in units of 16 bytes", 7, 17};
 }  // namespace combine_terms
 
-// 1 to 4093, and 0 without payloads: what terms say of how many words each payload has.
+// The fingerprint of the payloads' sizes in words: 1 to 4093, and 0 without payloads.
 inline int payloadFingerprint(const PayloadArgs& payloads) {
   if (payloads.count == 0) return 0;
   unsigned all = 0;
@@ -72,7 +73,7 @@ inline int payloadFingerprint(const PayloadArgs& payloads) {
   return static_cast<int>(1 + all % 4093);
 }
 
-// `cast` as in CastArgs: its type in four bits, and a bit beside it.
+// `cast` is as in CastArgs: the type in four bits, and a flag beside it.
 inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast, bool weightsOnInput,
                                        int payloads = 0) {
   namespace terms = dispatch_terms;
@@ -81,7 +82,7 @@ inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sid
          terms::kWeightsOnInput.packed(weightsOnInput ? 1 : 0);
 }
 
-// `rowBytes`: of the row type. `wire`: a WireType.
+// `rowBytes`: bytes of a row of the row type. `wire`: a WireType.
 inline std::uint32_t packCombineTerms(std::uint32_t rowBytes, int rowType, bool grads, int wire) {
   namespace terms = combine_terms;
   return static_cast<std::uint32_t>(terms::kPieces.packed(rowBytes / sizeof(Quad)) | terms::kRowType.packed(rowType) |

@@ -1,8 +1,8 @@
-// Where everything lies in the symmetric window. The same on every rank (but for the heap's size), computed from the
+// The layout of the symmetric window. It is the same on every rank except for the heap's size. It follows from the
 // communicator's shape alone, so control words never move with a call's sizes. docs/reference/memory.md states the
-// formula. Who writes, who reads and why nothing is overwritten early is in docs/internals/protocol.md; in short,
-// "[from]" is indexed by the rank that writes, and the window's owner reads. But llCombineRows may be written by its
-// owner for the rank [from], and peers read those rows, and the rows that a CombineRecord names, and nothing else.
+// formula; docs/internals/protocol.md explains who writes, who reads and why nothing is overwritten early. In short,
+// arrays "[from]" are indexed by the rank that writes, and the window's owner reads them. There are two exceptions: the
+// owner may write llCombineRows for rank [from]; and peers read those rows and the rows that a CombineRecord names.
 #pragma once
 
 #include "device/view/flag.h"
@@ -20,26 +20,28 @@ struct WindowLayout {
   std::uint64_t htCombineDone;  // [parity][from]
   // Flags, [wave][from].
   std::uint64_t htRowWaves, htCombineWaves;
-  // Flags, [set][from]: of CommShape::llSets sets.
+  // Flags, [set][from], with CommShape::llSets sets.
   std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree, llWeightsReady;
-  // Beside them int32 [set][to], own memory of dispatches that route (ll_slots.h).
+  // int32 [set][to] beside them: private memory of dispatches that route (ll_slots.h).
   std::uint64_t llLastRows;
 
   // Small records.
-  std::uint64_t routeCounts;     // int32 [parity][from][countStride]: kTermWords, entries per expert, rows per rank
-  std::uint64_t waveCounts;      // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
-  std::uint64_t htOutputs;       // OutputRecord [parity][from]
-  std::uint64_t htScales;        // ScaleRecord [parity][from][kScaleRecords]
-  std::uint64_t htScaleOffsets;  // int32 [parity][from][scaleOffsetsStride]: of the rank's experts, see ScaleRecord
+  std::uint64_t routeCounts;  // int32 [parity][from][countStride]: kTermWords, entries per expert, rows per rank
+  std::uint64_t waveCounts;   // int32 [parity][from][kHtWaves]: rows that arrive in each wave, if waves are by experts
+  std::uint64_t htOutputs;    // OutputRecord [parity][from]
+  std::uint64_t htScales;     // ScaleRecord [parity][from][kScaleRecords]
+  std::uint64_t htScaleOffsets;  // int32 [parity][from][scaleOffsetsStride]: offsets of
+                                 // the rank's experts, see ScaleRecord
   std::uint64_t htCombines;      // CombineRecord [parity][from]
-  std::uint64_t llSizes;         // uint64 [set][from]: what must agree in a dispatch
-  std::uint64_t llTold;  // [set][from][llToldBytes]: what a dispatch that routes tells beside its rows (ll_slots.h)
+  std::uint64_t llSizes;         // uint64 [set][from]: terms of a dispatch
+  std::uint64_t llTold;          // [set][from][llToldBytes]: metadata that a dispatch that
+                                 // routes sends with its rows (ll_slots.h)
 
-  // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
+  // Rows. A handle uses the beginning of each [from] or [set] part, and packs it for its own sizes.
   std::uint64_t llRows;          // [set][from][llTokensMax][rowBytesMax]
   std::uint64_t llSide;          // [set][from][llTokensMax][sideBytesMax]
-  std::uint64_t llCombineRows;   // [set][from][llTokensMax][rowBytesMax]: what goes back to `from`, who reads it; or
-                                 // landing words, which `from` fills
+  std::uint64_t llCombineRows;   // [set][from][llTokensMax][rowBytesMax]: rows that go back to `from`,
+                                 // which reads them; or landing words, which `from` writes
   std::uint64_t llCombineGrads;  // float [set][llTokensMax][topkMax]
   std::uint64_t llWeights;       // float [set][from][llTokensMax][topkMax]
   std::uint64_t routeHeaders;    // Quad [parity][from][routeTokensMax][headerQuads]
@@ -55,30 +57,31 @@ struct WindowLayout {
   int llToldHead, llToldBytes;  // bytes in front of the headers, and in all
 };
 
-// What only communicators of several domains have. "Out" is filled here and put from here; the others are put to.
+// Memory that only communicators of several domains have. This rank fills the "Out" areas and puts from them; other
+// ranks put to the rest.
 struct RemoteLayout {
   // Flags of HT, [wave][domain] and [domain].
   std::uint64_t htRailWaves, htSumWaves;
   std::uint64_t htRailsFree, htSumsFree;
   std::uint64_t leaving;    // flags of transports, [from]
-  std::uint64_t railSizes;  // uint64 [dispatch, combine][domain]: what must agree
+  std::uint64_t railSizes;  // uint64 [dispatch, combine][domain]: terms
 
   std::uint64_t routeHeadersOut;  // Quad [to][routeTokensMax][headerQuads]
   std::uint64_t railTables;       // Quad [parity][domain][tokensMax][railQuads]
   std::uint64_t railTablesOut;    // Quad [domain][tokensMax][railQuads]
-  std::uint64_t llRowsOut;        // [set][llTokensMax][rowBytesMax]: of tokens
+  std::uint64_t llRowsOut;        // [set][llTokensMax][rowBytesMax]: rows of tokens
   std::uint64_t llSideOut;        // [set][llTokensMax][sideBytesMax]
   std::uint64_t llToldOut;        // [set][to][llToldBytes]
   std::uint64_t llCombineIn;      // [set][from][llTokensMax][rowBytesMax]
   std::uint64_t llGradsIn;        // float [set][from][llTokensMax][topkMax]
   std::uint64_t llGradsOut;       // float [set][to][llTokensMax][topkMax]
-  std::uint64_t railRowsOut;      // [tokensMax][rowBytesMax]: of tokens
+  std::uint64_t railRowsOut;      // [tokensMax][rowBytesMax]: rows of tokens
   std::uint64_t railSideOut;      // [tokensMax][sideBytesMax]
   std::uint64_t railRows;         // [domain][tokensMax][rowBytesMax]
   std::uint64_t railSide;         // [domain][tokensMax][sideBytesMax]
   std::uint64_t railSumsOut;      // [domain][tokensMax][rowBytesMax]
   std::uint64_t railSums;         // [domain][tokensMax][rowBytesMax]
-  std::uint64_t railGradsOut;     // float [domain][tokensMax][topkMax]: filled by this domain's ranks
+  std::uint64_t railGradsOut;     // float [domain][tokensMax][topkMax]: filled by the ranks of this domain
   std::uint64_t railGrads;        // float [domain][tokensMax][topkMax]
   int railQuads;
 };
@@ -90,32 +93,33 @@ struct WindowPlan : WindowLayout {
   static WindowPlan of(const CommShape& shape);
 };
 
-// Where a rank wants its rows, sent to every peer with "output ready".
+// Where a rank wants its rows. It is sent to every peer with "output ready".
 struct alignas(16) OutputRecord {
   std::uint64_t rows;     // window offset of the row buffer
   std::uint64_t side;     // window offset of the side buffer
   std::int64_t capacity;  // rows of the layout that the output holds
-  std::int64_t staged;  // not 0: rows go to the staging area, which holds so many, in FLAT order; the owner places them
-  std::uint64_t terms;  // must agree: packDispatchTerms
+  std::int64_t staged;    // not 0: rows go to the staging area in FLAT order, and the
+                          // owner places them; the area holds this many
+  std::uint64_t terms;    // must agree: packDispatchTerms
   std::uint64_t reserved;
 };
 
-// Where a rank wants the scales of rows that are cast, or a payload, if they come straight to its output. Beside its
-// output record. If grid.experts is not 0, the offsets that it takes lie in htScaleOffsets.
+// Where a rank wants the scales of cast rows, or a payload, if they go straight to its output. It is sent with the
+// output record. If grid.experts is not 0, the offsets that the grid needs lie in htScaleOffsets.
 struct alignas(16) ScaleRecord {
   std::uint64_t scales;  // window offset
   ScaleGrid grid;
-  int first, end;  // of a payload: its words among the row's
+  int first, end;  // payloads only: range of its words among the row's words
 };
-inline constexpr int kScaleRecords = 1 + kPayloadsMax;  // of a rank: of scales, then of payloads
+inline constexpr int kScaleRecords = 1 + kPayloadsMax;  // records of a rank: one for scales, then one per payload
 
-// Where a rank has the rows of a combine, sent to every peer with "rows ready".
+// Where a rank has the rows of a combine. It is sent to every peer with "rows ready".
 struct alignas(16) CombineRecord {
   std::uint64_t rows;      // window offset
-  std::int64_t capacity;   // of the staging area, if they are prepared
+  std::int64_t capacity;   // rows that the staging area holds, if rows are prepared
   std::int64_t held;       // rows of the layout that the caller's rows can hold
   std::uint32_t terms;     // must agree: packCombineTerms
-  std::int16_t prepared;   // 1: one row per token, in the staging area, in FLAT order; 0: as in the handle's layout
+  std::int16_t prepared;   // 1: one row per token, in the staging area, in FLAT order; 0: rows in the handle's layout
   std::int16_t gradsMiss;  // 1: gradients are carried, but the caller has given none
 };
 
@@ -129,7 +133,7 @@ inline StagingArea stagingAt(const CommShape& s, const WindowLayout& at, int are
           at.stagingSide + static_cast<std::uint64_t>(before * s.sideBytesMax)};
 }
 
-// Areas one after another, each aligned.
+// Allocates areas one after another, each aligned.
 class WindowAreas {
  public:
   std::uint64_t take(std::int64_t bytes) {
@@ -143,7 +147,7 @@ class WindowAreas {
   std::uint64_t end_ = 0;
 };
 
-// What only communicators of several domains have.
+// Areas that only communicators of several domains have.
 inline void layOutRemoteLl(const CommShape& s, std::int64_t toldBytes, RemoteLayout& at, WindowAreas& areas) {
   const std::int64_t n = s.domains() > 1 ? s.nranks : 0, tokens = s.ll && n > 0 ? s.llTokensMax : 0;
   at.llRowsOut = areas.take(s.llSets * tokens * s.rowBytesMax);
