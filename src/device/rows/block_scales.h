@@ -1,13 +1,13 @@
-// Small blocks: MXFP8, MXFP4 (OCP Microscaling Formats 1.0) and NVFP4. First the 4-bit floats that are the elements of
-// the last two, then the scales. There is no least amax: a block of zeros has the smallest scale and codes of zero.
-// These are functions of one lane.
+// Formats with small blocks: MXFP8, MXFP4 (OCP Microscaling Formats 1.0) and NVFP4. The 4-bit floats that are the
+// elements of the last two come first, then the scales. amax has no lower bound: a block of zeros has the smallest
+// scale and codes of zero. These are functions of one lane.
 #pragma once
 
 #include "device/rows/fp8.h"
 
 namespace moe {
 
-// ---- OCP E2M1, in plain arithmetic, so that GPUs without an instruction for it make the same bits. A byte has two
+// ---- OCP E2M1, in plain arithmetic, so that GPUs without an instruction for it compute the same bits. A byte has two
 // codes, the even element in its low half.
 
 // The format has a sign, 2 bits of exponent biased by 1, and 1 of mantissa: 0, 0.5, 1, 1.5, 2, 3, 4, 6. It has neither
@@ -22,12 +22,12 @@ struct E2m1 {
     const std::uint32_t bits = magnitude == 0 ? 0u : magnitude == 1 ? 0x3f000000u : (magnitude << 22) + 0x3f000000u;
     return bitsToFloat(sign | bits);
   }
-  // The code of a magnitude. Rounds to nearest even and saturates. A NaN becomes 0. Both ways are computed, because a
-  // warp that branches for each element takes longer.
+  // The code of a magnitude. It rounds to nearest even and saturates. A NaN becomes 0. Both the subnormal and the
+  // normal code are computed, because a branch for each element takes a warp longer.
   static MOE_LANES std::uint32_t fromMagnitude(float magnitude) {
     const float clamped = smallerNumber(largerNumber(0.0f, magnitude), kMax);
     const std::uint32_t bits = floatToBits(clamped);
-    // Below 1 the adder rounds: its last place is 0.5 here, as that of a code.
+    // Below 1 the addition rounds: the last place of the sum is 0.5, like that of a code.
     const std::uint32_t subnormal = floatToBits(addRounded(clamped, 4194304.0f)) - 0x4a800000u;
     const std::uint32_t normal = (bits - 0x3f000000u + 0x1fffffu + (bits >> 22 & 1u)) >> 22;
     return bits < 0x3f800000u ? subnormal : normal;
@@ -46,15 +46,15 @@ MOE_LANES std::uint32_t quantiseFourE2m1(const FourFloats& from, float inverse) 
 
 // ---- Scales
 
-// A scale of one byte, and the factor for the block's elements.
+// A scale of one byte, and the factor for the elements of its block.
 struct ByteScale {
   std::uint32_t byte;
   float inverse;
 };
 
-// E8M0: 2^(byte - 127), the smallest power of two that is not below amax / Code::kMax; 2^-127 for less. OCP's example
-// rounds the exponent down, which saturates elements above the largest code; this rounds it up, so that none is. A NaN,
-// which only blocks of E2M1 can have as their amax, has the scale NaN and codes of zero.
+// E8M0: 2^(byte - 127), the smallest power of two that is not below amax / Code::kMax, and at least 2^-127. OCP's
+// example rounds the exponent down, which saturates elements above the largest code. This code rounds it up, so that no
+// element saturates. Only blocks of E2M1 can have a NaN as their amax; they get the scale NaN and codes of zero.
 template <class Code>
 MOE_LANES ByteScale mxScale(float amax) {
   if ((floatToBits(amax) & kMagnitudeBits) > kInfinityBits && Code::kMax == E2m1::kMax) return {0xffu, 0.0f};
@@ -65,8 +65,8 @@ MOE_LANES ByteScale mxScale(float amax) {
   return {byte, bitsToFloat((254 - byte) << 23)};
 }
 
-// NVFP4: e4m3 of global * amax / 6, so that an element is about code * scale / global. A scale that rounds to 0 has
-// codes of zero. A NaN has the scale NaN and codes of zero. Signs stay.
+// NVFP4: the scale is global * amax / 6 as e4m3, so that an element is about code * scale / global. If the scale rounds
+// to 0, the codes are zero. A NaN gives the scale NaN and codes of zero. Signs are kept.
 MOE_LANES ByteScale nvfp4Scale(float amax, float global) {
   constexpr ByteScale kNone{0, 0.0f}, kNan{E4m3::kNan, 0.0f};
   if ((floatToBits(amax) & kMagnitudeBits) > kInfinityBits) return kNan;

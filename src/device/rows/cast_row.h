@@ -1,5 +1,5 @@
-// How a row is cast on its way. These are functions of one lane. Policies share a row among their lanes by pieces,
-// blocks or tiles.
+// How a row is cast while it is sent. These are functions of one lane. Policies divide a row among their lanes by
+// pieces, blocks or tiles.
 #pragma once
 
 #include <algorithm>
@@ -12,22 +12,23 @@
 
 namespace moe {
 
-// A job of castRows: quantise `elements` elements, whole tiles except at the end of a row, and store them to those of
-// the `sinks` places whose `codes` is not NULL.
+// A job of castRows: quantises `elements` elements, which are whole tiles except at the end of a row. It stores them to
+// those of the `sinks` places whose `codes` is not NULL.
 struct CastJob {
   const std::uint8_t* source;
   int elements;
   int sinks;
-  float weight = 1.0f;  // of the row
+  float weight = 1.0f;  // weight of the row
 };
-// Where the codes go, and the scales in words of 32 bits: word w to `scales` + w * `wordStride` words.
+// A place for codes and scales. Scales are words of 32 bits; word w is stored at `scales` + w * `wordStride` words.
 struct CastSink {
   std::uint8_t* codes;
   std::uint8_t* scales;
   std::int64_t wordStride;
 };
 
-// For castRows: count() jobs, job(i) of elements of rowType(), cast by rule(), and their places sink(i, 0..sinks-1).
+// For castRows: count() jobs job(i) of elements of rowType(), which are cast by rule(), and their places sink(i,
+// 0..sinks-1).
 template <class List>
 concept CastList = requires(const List list, int i) {
   { list.count() } -> std::same_as<int>;
@@ -37,13 +38,14 @@ concept CastList = requires(const List list, int i) {
   { list.sink(i, i) } -> std::same_as<CastSink>;
 };
 
-// Places with room for a row's own scale words, wherever each is. Without: for whole tiles, one word behind the other.
+// Places that have room for a row's own scale words only, with a stride between the words. Other places have room for
+// whole tiles, one word after the other.
 template <class List>
 concept ScattersScales = requires {
   requires List::kScatters;
 };
 
-// A rule with its numbers.
+// A rule with the values of its scales.
 struct CastFactors {
   int cast;
   float input, global;
@@ -52,7 +54,7 @@ struct CastFactors {
     return {rule.cast, rule.inputScale != nullptr ? *rule.inputScale : 1.0f,
             rule.globalScale != nullptr ? *rule.globalScale : 1.0f};
   }
-  // Of one row: an element is multiplied once, by the rounded product of both.
+  // The factors of one row. An element is multiplied once, by the rounded product of input scale and weight.
   MOE_LANES CastFactors forRow(float weight) const { return {cast, multiplyRounded(input, weight), global}; }
 };
 
@@ -71,7 +73,7 @@ struct CastPiece {
     for (int i = 0; i < kQuads; ++i) largest = largerNumber(largest, amaxOf<Type>(quad[i]));
     return largest;
   }
-  // The bits of the largest magnitude. Formats whose codes have no NaN see one here.
+  // The bits of the largest magnitude. For formats whose codes have no NaN, this includes NaNs.
   MOE_LANES std::uint32_t magnitude(int cast) const {
     if (!castToE2m1(cast)) return floatToBits(amax());
     std::uint32_t largest = 0;
@@ -81,7 +83,7 @@ struct CastPiece {
     }
     return largest;
   }
-  // The four elements behind element 4 * i.
+  // The four elements from element 4 * i on.
   MOE_LANES FourFloats four(int i) const {
     if constexpr (Type::kPerWord == 2) {
       const Quad& from = quad[i / 2];
@@ -98,7 +100,7 @@ struct CastPiece {
     }
     return {words[0], words[1], words[2], words[3]};
   }
-  // The same of elements that are multiplied by `input` first.
+  // The codes of elements that are multiplied by `input` first.
   MOE_LANES Quad codes(float input, float inverse) const {
     return {fp8::quantiseFour(scaled(four(0), input), inverse), fp8::quantiseFour(scaled(four(1), input), inverse),
             fp8::quantiseFour(scaled(four(2), input), inverse), fp8::quantiseFour(scaled(four(3), input), inverse)};
@@ -115,15 +117,15 @@ MOE_LANES Fp8Scale castScale(int cast, float amax) {
   return castType(cast) == kCastFp8 ? fp8Scale(amax, least) : ue8m0Scale(amax, least);
 }
 
-// A block's scale: as a float's bits for blocks of 128, else as its byte. And the factor for the block's elements,
-// after `input`.
+// A block's scale: the bits of a float for blocks of 128, else a byte. `inverse` is the factor for the block's
+// elements, applied after `input`.
 struct BlockScale {
   std::uint32_t bits;
   float inverse;
 };
 
-// `magnitude` as CastPiece has it, the largest of the block's pieces. The largest product with `input` is that of the
-// largest element, since rounding keeps the order.
+// `magnitude` is CastPiece::magnitude(), the largest of the block's pieces. Rounding keeps the order, so the largest
+// product with `input` is that of the largest element.
 MOE_LANES BlockScale blockScale(const CastFactors& factors, std::uint32_t magnitude) {
   const float amax = multiplyRounded(bitsToFloat(magnitude), bitsToFloat(floatToBits(factors.input) & kMagnitudeBits));
   if (castBlockElements(factors.cast) == 128) {
@@ -137,7 +139,7 @@ MOE_LANES BlockScale blockScale(const CastFactors& factors, std::uint32_t magnit
 }
 
 #if !defined(__CUDACC__)
-// Stores scale `block` of a tile, as it travels, to the tile's scales.
+// Stores scale `block` of a tile, in the form that travels, to the tile's scales.
 inline void putScale(std::uint8_t* scales, int cast, int block, std::uint32_t bits) {
   if (castScalesAreFloats(cast)) {
     std::memcpy(scales + std::ptrdiff_t{4} * block, &bits, sizeof bits);
@@ -146,7 +148,7 @@ inline void putScale(std::uint8_t* scales, int cast, int block, std::uint32_t bi
   }
 }
 
-// Stores the scales of a tile, of which the row has `words` words.
+// Stores the scales of a tile. The row has `words` words of them.
 template <bool kScatters, class Store>
 void storeTileScales(const CastSink& to, const std::uint8_t* scales, int cast, int tile, int words, Store store) {
   const auto bytes = static_cast<std::size_t>(castScaleBytes(cast));
@@ -160,11 +162,11 @@ void storeTileScales(const CastSink& to, const std::uint8_t* scales, int cast, i
   }
 }
 
-// Casts one tile on one lane. store(to, from, bytes) gets its codes and its scales for each sink.
+// Casts one tile on one lane. It calls store(to, from, bytes) for the codes and the scales of each sink.
 template <class Type, bool kScatters, class SinkOf, class Store>
 void castTile(const CastJob& job, const CastFactors& factors, int tile, SinkOf sinkOf, Store store) {
   const int cast = factors.cast, blocks = castTileBlocks(cast), pieces = kCastTilePieces / blocks;
-  const bool plain = factors.input == 1.0f;  // the bits are the same, and it is faster
+  const bool plain = factors.input == 1.0f;  // gives the same bits faster
   alignas(Quad) std::uint8_t scales[kCastScaleBytesMax] = {};
   const auto storeCodes = [&](int piece, const auto& codes) {
     for (int sink = 0; sink < job.sinks; ++sink) {

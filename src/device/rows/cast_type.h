@@ -1,5 +1,5 @@
-// What a row may be cast to on its way, and the sizes that follow. On the wire and in its slot a row is one piece of
-// memory: its codes, then its scales by tiles of 512 elements, padded to 16 bytes.
+// The formats that a row may be cast to while it is sent, and their sizes. On the wire and in its slot a row is one
+// piece of memory: its codes, then its scales by tiles of 512 elements, padded to 16 bytes.
 #pragma once
 
 #include "device/lanes.h"
@@ -16,10 +16,10 @@ enum CastType : int {
   kCastNvfp4      // e2m1, e4m3
 };
 inline constexpr int kCastTypes = 15;  // the bits of a cast that are its type
-inline constexpr int kCastExact = 16;  // a bit beside it: small magnitudes are scaled up as far as floats go
+inline constexpr int kCastExact = 16;  // a flag beside the type: small magnitudes are scaled up as far as floats allow
 
-inline constexpr int kCastRowMultiple = 128;   // elements of a row come in such numbers
-inline constexpr int kCastPieceElements = 16;  // what a lane casts at once
+inline constexpr int kCastRowMultiple = 128;   // the number of elements of a row is a multiple of this
+inline constexpr int kCastPieceElements = 16;  // elements that a lane casts at once
 inline constexpr int kCastTileElements = 512, kCastTilePieces = kCastTileElements / kCastPieceElements;
 
 MOE_HOST_DEVICE constexpr int castType(int cast) {
@@ -35,7 +35,7 @@ MOE_HOST_DEVICE constexpr bool castToE2m1(int cast) {
 MOE_HOST_DEVICE constexpr bool castScalesAreFloats(int cast) {
   return castType(cast) == kCastFp8 || castType(cast) == kCastFp8Pow2;
 }
-// Bytes of the codes of so many elements.
+// Bytes of the codes of `elements` elements.
 MOE_HOST_DEVICE constexpr int castCodeBytes(int cast, int elements) {
   return castToE2m1(cast) ? elements / 2 : elements;
 }
@@ -50,7 +50,7 @@ MOE_HOST_DEVICE constexpr int castScaleBytes(int cast) {
   return castTileBlocks(cast) * (castScalesAreFloats(cast) ? 4 : 1);
 }
 inline constexpr int kCastScaleBytesMax = 32;
-// 32-bit words of a row's scales, as the caller sees them.
+// 32-bit words of a row's scales, in the caller's output.
 MOE_HOST_DEVICE constexpr int castScaleWords(int cast, int elements) {
   const int blocks = elements / castBlockElements(cast);
   return castScalesAreFloats(cast) ? blocks : (blocks + 3) / 4;
@@ -60,11 +60,11 @@ MOE_HOST_DEVICE constexpr std::uint32_t castRowBytes(int cast, int elements) {
                                     roundUp(std::int64_t{castTiles(elements)} * castScaleBytes(cast), sizeof(Quad)));
 }
 
-// A cast, and the numbers that a step reads when it begins to cast. NULL: 1.
+// A cast, and the addresses of scales and weights that a step reads when it begins to cast. NULL: 1.
 struct CastRule {
   int cast;
-  const float* inputScale;            // elements are multiplied by it first, and by the weight of their row
-  const float* globalScale;           // of NVFP4
+  const float* inputScale;            // elements are multiplied by it first, together with the weight of their row
+  const float* globalScale;           // NVFP4 only
   const float* rowWeights = nullptr;  // [tokens]
 };
 

@@ -1,5 +1,5 @@
-// The elements of a 16-byte piece as floats, and the largest of them. For the number formats that rows are cast to.
-// These are functions of one lane.
+// The elements of a 16-byte piece as floats, and the largest of them, for the formats that rows are cast to. These are
+// functions of one lane.
 #pragma once
 
 #include "device/rows/row_math.h"
@@ -23,14 +23,14 @@ MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
 MOE_LANES float divideRounded(float a, float b) {
   return a / b;
 }
-// The larger number; a NaN loses against any number. `a` is no NaN.
+// The larger number. A NaN in `b` is ignored; `a` must not be NaN.
 MOE_LANES float largerNumber(float a, float b) {
   return b > a ? b : a;
 }
 MOE_LANES float smallerNumber(float a, float b) {
   return b < a ? b : a;
 }
-// Bytes 1 and 3 of a, then those of b.
+// Bytes 1 and 3 of a, then bytes 1 and 3 of b.
 MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
   return (a >> 8 & 0xffu) | (a >> 16 & 0xff00u) | (b << 8 & 0xff0000u) | (b & 0xff000000u);
 }
@@ -38,13 +38,13 @@ MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
 
 inline constexpr std::uint32_t kMagnitudeBits = 0x7fffffffu, kInfinityBits = 0x7f800000u;
 
-// Four elements as they are, and their signs in the top bits of four bytes, where codes of eight bits have them.
+// Four elements, and their signs in the top bits of four bytes, where 8-bit codes have their signs.
 struct FourFloats {
   float value[4];
   std::uint32_t signs;
 };
 
-// Of two words of 16-bit elements.
+// Reads two words of 16-bit elements.
 template <class Type>
 MOE_LANES FourFloats fourOf(std::uint32_t first, std::uint32_t second) {
   return {{Type::toFloat(first & 0xffffu), Type::toFloat(first >> 16), Type::toFloat(second & 0xffffu),
@@ -57,7 +57,7 @@ MOE_LANES FourFloats fourOf(Quad piece) {
           oddBytes(oddBytes(piece.x, piece.y), oddBytes(piece.z, piece.w)) & 0x80808080u};
 }
 
-// The elements times a factor. Signs multiply by themselves, because a product that is NaN has lost its own.
+// The elements times a factor. Signs are computed separately, because a product that is NaN has lost its sign.
 MOE_LANES FourFloats scaled(const FourFloats& from, float factor) {
   FourFloats result;
   for (int i = 0; i < 4; ++i) result.value[i] = multiplyRounded(from.value[i], factor);
@@ -65,7 +65,8 @@ MOE_LANES FourFloats scaled(const FourFloats& from, float factor) {
   return result;
 }
 
-// The largest magnitude in a piece. It is no NaN. Such floats order like their bits, so warps may compare the bits.
+// The largest magnitude in a piece, ignoring NaNs. Such floats are ordered like their bits, so warps may compare the
+// bits.
 template <class Type>
 MOE_LANES float amaxOf(Quad piece) {
   const std::uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
@@ -81,7 +82,7 @@ MOE_LANES float amaxOf(Quad piece) {
   return largest;
 }
 
-// The same as bits, which are those of a NaN if the piece has one: its magnitude is the largest of bits.
+// The bits of the largest magnitude. If the piece has a NaN, they are the bits of a NaN, because these are the largest.
 template <class Type>
 MOE_LANES std::uint32_t magnitudeOf(Quad piece) {
   const std::uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};

@@ -1,13 +1,13 @@
-// Quantisation of rows to 8-bit floats: OCP fp8 e4m3 with one scale for 128 elements, the same bits on every machine.
-// These are functions of one lane. A warp that shares a block takes the largest amaxOf of its lanes before it asks for
-// the scale.
+// Quantisation of rows to 8-bit floats: OCP fp8 e4m3 with one scale for 128 elements, with the same bits on every
+// machine. These are functions of one lane. A warp that shares a block takes the largest amaxOf of its lanes before it
+// asks for the scale.
 //
 //   value ~ code * scale      code = e4m3 nearest to value * inverse, where inverse is about 1 / scale
 //
-// The rule for amax, the block's largest magnitude, is DeepEP's: at least 1e-4. Receivers know it from DeepEP's rows, a
-// block of zeros gets an ordinary scale, and nothing here is subnormal except elements that become 0. In return, blocks
-// whose elements are all far below 1e-4 lose digits, and are zeros from 2e-10 down. For gradients there is an exact
-// rule, whose lower bound is 5.3e-36. The following is ours alone:
+// The rule for amax, the block's largest magnitude, is DeepEP's: it is at least 1e-4. Receivers know the rule from
+// DeepEP's rows, a block of zeros gets an ordinary scale, and nothing here is subnormal except elements that become 0.
+// The disadvantage is that blocks whose elements are all far below 1e-4 lose digits, and become zeros from 2e-10 down.
+// For gradients there is an exact rule, whose lower bound is 5.3e-36. These rules differ from DeepEP's:
 //   - A NaN does not count towards amax and becomes a NaN. The rest of its block is not affected.
 //   - An infinity counts as the largest finite float and becomes 448, so its block decodes to 3.4e38 and zeros (DeepEP:
 //     to NaNs). No scale is infinite, zero or NaN.
@@ -17,15 +17,15 @@
 #include "device/rows/elements.h"
 
 #if defined(__CUDACC__)
-// The GPU's own conversion to e4m3, where it has one.
+// The GPU's own conversion to e4m3, on GPUs that have one.
 namespace moe::cuda_fp8 {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 
 inline constexpr bool kConverts = true;
 
-// Two codes; that of `low` is in the low byte. Nearest even, saturating at 448. The sign of a NaN's code is not
-// defined.
+// Two codes, with that of `low` in the low byte. It rounds to nearest even and saturates at 448. The sign of a NaN's
+// code is undefined.
 MOE_LANES std::uint32_t codesOf(float low, float high) {
   std::uint16_t codes;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
@@ -56,16 +56,17 @@ struct E4m3 {
   static MOE_LANES float toFloat(std::uint32_t code) {
     const std::uint32_t sign = (code & 0x80u) << 24, magnitude = code & 0x7fu;
     if (magnitude == 0x7fu) return bitsToFloat(sign | 0x7fc00000u);
-    // As in Fp16::toFloat: shifts into place and multiplies by 2^120, which is exact for subnormal codes too.
+    // As in Fp16::toFloat: shift into place and multiply by 2^120, which is exact for subnormal codes too.
     return bitsToFloat(sign | floatToBits(multiplyRounded(bitsToFloat(magnitude << 20), bitsToFloat(0x7b800000u))));
   }
   // Rounds to nearest even and saturates. Keeps the sign of a NaN.
   static MOE_LANES std::uint32_t fromFloat(float value) {
     const std::uint32_t bits = floatToBits(value), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return sign | 0x7fu;                      // not a number
+    if (magnitude > 0x7f800000u) return sign | 0x7fu;                      // NaN
     if (magnitude >= 0x43e00000u) return sign | 0x7eu;                     // 448 and more
-    if (magnitude < 0x3c800000u) {                                         // subnormal: let the adder round
-      const float shifted = addRounded(bitsToFloat(magnitude), 16384.0f);  // its last place is 2^-9, as that of a code
+    if (magnitude < 0x3c800000u) {                                         // subnormal: the addition rounds
+      const float shifted = addRounded(bitsToFloat(magnitude), 16384.0f);  // its last place is 2^-9, like
+                                                                           // that of a code
       return sign | (floatToBits(shifted) - 0x46800000u);
     }
     return sign | (magnitude - 0x3c000000u + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
@@ -75,7 +76,7 @@ struct E4m3 {
 namespace fp8 {
 
 // The codes of value[i] * inverse, each in byte i. Signs are set separately, because a product that is NaN has lost its
-// own.
+// sign.
 MOE_LANES std::uint32_t quantiseFour(const FourFloats& from, float inverse) {
   float product[4];
   for (int i = 0; i < 4; ++i) product[i] = multiplyRounded(from.value[i], inverse);
@@ -93,17 +94,17 @@ MOE_LANES std::uint32_t quantiseFour(const FourFloats& from, float inverse) {
 
 }  // namespace fp8
 
-// The factor for a block's elements, and the factor by which the receiver multiplies the codes.
+// The factor by which the receiver multiplies the codes, and the factor for a block's elements.
 struct Fp8Scale {
   float scale;
   float inverse;
 };
 
-// The least amax of the rule above and of the exact rule for gradients. Below the latter, a scale would not be a normal
-// float.
+// The smallest amax of the rule above and of the exact rule for gradients. Below the latter, a scale would not be a
+// normal float.
 inline constexpr float kFp8AmaxLeast = 1e-4f, kFp8AmaxExact = 0x1.cp-118f;
 
-// The clamp of the rule above. A NaN becomes the least value.
+// The clamp of the rule above. A NaN becomes the smallest value.
 MOE_LANES float clampAmax(float amax, float least) {
   constexpr float kMost = 0x1.fffffep127f;
   return amax > least ? (amax < kMost ? amax : kMost) : least;
@@ -117,8 +118,8 @@ MOE_LANES Fp8Scale fp8Scale(float amax, float least = kFp8AmaxLeast) {
 
 // The scale as a power of two: one byte, its exponent biased by 127; 255 is NaN (OCP UE8M0).
 struct Ue8m0 {
-  // ceil(log2(amax / 448)), exactly: 448 is 1.75 * 2^8, so a mantissa above 1.75 takes one more. After the clamp of
-  // amax the byte is in 1..247, so 2^exponent and 2^-exponent are normal floats.
+  // ceil(log2(amax / 448)), exactly. 448 is 1.75 * 2^8, so a mantissa above 1.75 adds one. After the clamp of amax the
+  // byte is in 1..247, so 2^exponent and 2^-exponent are normal floats.
   static MOE_LANES std::uint32_t scaleOf(float amax, float least = kFp8AmaxLeast) {
     const std::uint32_t bits = floatToBits(clampAmax(amax, least));
     return (bits >> 23) - 8 + ((bits & 0x7fffffu) > 0x600000u ? 1u : 0u);

@@ -1,31 +1,32 @@
-// LogFMT-10: ten bits per element, a sign and the logarithm of the magnitude, in steps that 128 elements share. Plain
-// fp32 and integer arithmetic, so the bits are the same on every machine. These are functions of one lane.
+// LogFMT-10: ten bits per element, which are a sign and the logarithm of the magnitude in steps that 128 elements
+// share. It uses plain fp32 and integer arithmetic, so the bits are the same on every machine. These are functions of
+// one lane.
 //
-// A group has amax and amin, the largest and the least magnitude, as bf16. With la = log2(amax) and a span of
-// la - log2(amin), at least 1 and at most 32, the magnitudes are 2^(la - (511 - code) * step) for the codes 1 to 511,
-// where step = span / 510. Code 0 is zero. A magnitude gets the code of the nearest value: rounding is linear.
+// A group has amax and amin, the largest and the smallest magnitude, as bf16. Let la = log2(amax) and span = la -
+// log2(amin), at least 1 and at most 32. Then codes 1 to 511 stand for the magnitudes 2^(la - (511 - code) * step),
+// where step = span / 510. Code 0 is zero. A magnitude gets the code of the nearest value, so rounding is linear.
 //
-// All logarithms are relative to amax's power of two, so that digits are not spent on the size of a group. log2 and
-// exp2 are polynomials through the Chebyshev points: log2(1 + m) = m + m * (1 - m) * q(m), exact where octaves meet, q
-// of degree 5; and 2^f of degree 5 on [-1/2, 1/2]. Rounded as here, the first is off by at most 1.3e-6, the second by
-// 3.3e-7 of its value. A code is off only where log2 of the magnitude is within 4e-6 of a boundary, a value by 5e-6 of
-// itself. tests/unit/device_logfmt_test.cc measures all four.
+// All logarithms are relative to amax's power of two, so that no digits are spent on the size of a group. log2 and exp2
+// are polynomials through the Chebyshev points. log2(1 + m) = m + m * (1 - m) * q(m) is exact where octaves meet, with
+// q of degree 5. 2^f has degree 5 on [-1/2, 1/2]. Rounded as here, the error of log2 is at most 1.3e-6, and the
+// relative error of 2^f at most 3.3e-7. A code is off only where log2 of the magnitude is within 4e-6 of a boundary. A
+// value is off by at most 5e-6 of itself. tests/unit/device_logfmt_test.cc measures all four.
 #pragma once
 
 #include "device/rows/elements.h"
 
 namespace moe {
 
-inline constexpr int kLogElements = 16;  // that share words
+inline constexpr int kLogElements = 16;  // elements that share words
 inline constexpr int kLogWords = 5;
 inline constexpr std::uint32_t kLogTop = 511;  // the largest code
 
 namespace logfmt {
 
-// A number below 2^22 plus this has its nearest integer in the low bits.
+// Adding this to a number below 2^22 leaves the nearest integer in the low bits.
 inline constexpr float kRounder = 0x1.8p23f;
 
-// log2(1 + m), where m is the fraction of a float of these bits.
+// log2(1 + m), where m is the fraction of the float with these bits.
 MOE_LANES float logOfFraction(std::uint32_t bits) {
   const float m = addRounded(bitsToFloat((bits & 0x7fffffu) | 0x3f800000u), -1.0f);
   float q = addRounded(multiplyRounded(-0x1.efa172p-7f, m), 0x1.067158p-4f);
@@ -36,7 +37,7 @@ MOE_LANES float logOfFraction(std::uint32_t bits) {
   return addRounded(multiplyRounded(multiplyRounded(m, addRounded(1.0f, -m)), q), m);
 }
 
-// 2^f for f of [-1/2, 1/2].
+// 2^f for f in [-1/2, 1/2].
 MOE_LANES float powerOfTwo(float f) {
   float r = addRounded(multiplyRounded(0x1.5ec866p-10f, f), 0x1.3cbf60p-7f);
   r = addRounded(multiplyRounded(r, f), 0x1.c6afeep-5f);
@@ -52,8 +53,9 @@ MOE_LANES float raised(std::uint32_t integer) {
 
 }  // namespace logfmt
 
-// What travels of a group beside its codes: amax in the low half, amin in the high one. amax is rounded up and amin
-// down, so that no magnitude is outside. From the largest magnitude, with those of NaNs, and the least, as bits.
+// The word of a group that travels beside its codes: amax in the low half, amin in the high half. amax is rounded up
+// and amin down, so that no magnitude is outside of them. Both arguments are bits of magnitudes; `amax` may be that of
+// a NaN.
 MOE_LANES std::uint32_t logWord(std::uint32_t amax, std::uint32_t amin) {
   constexpr std::uint32_t kNan = 0x7fffu, kLargest = 0x7f7fu;
   if (amax > kInfinityBits) return kNan;
@@ -61,29 +63,30 @@ MOE_LANES std::uint32_t logWord(std::uint32_t amax, std::uint32_t amin) {
   return (up < kLargest ? up : kLargest) | (amin & 0xffff0000u);
 }
 
-// A group, from its word.
+// A group, decoded from its word.
 struct LogGroup {
-  std::uint32_t exponent;  // of amax, biased
-  float fraction;          // log2(amax) beside that
+  std::uint32_t exponent;  // biased exponent of amax
+  float fraction;          // log2 of amax without the exponent
   float span, step;
-  float nothing;  // what code 0 is: 0, or NaN in a group that had one
+  float nothing;  // the value of code 0: 0, or NaN if the group had a NaN
 
   static MOE_LANES LogGroup of(std::uint32_t word) {
-    constexpr std::uint32_t kLeast = 0x11000000u;  // 2^-93: below that, the least values would not be normal
+    constexpr std::uint32_t kLeast = 0x11000000u;  // 2^-93: below that, the smallest values would not be normal
     const std::uint32_t amax = word << 16, amin = word & 0xffff0000u, top = amax > kLeast ? amax : kLeast;
     LogGroup group;
     group.exponent = top >> 23;
     group.fraction = logfmt::logOfFraction(top);
     const float octaves = addRounded(logfmt::raised(top >> 23), -logfmt::raised(amin >> 23));
     const float span = addRounded(octaves, addRounded(group.fraction, -logfmt::logOfFraction(amin)));
-    group.span = smallerNumber(largerNumber(1.0f, span), 32.0f);  // an amin of 0 is far enough away
+    group.span = smallerNumber(largerNumber(1.0f, span), 32.0f);  // an amin of 0 gives a large enough
+                                                                  // span before the clamp
     group.step = multiplyRounded(group.span, 1.0f / 510);
     group.nothing = amax > kInfinityBits ? bitsToFloat(0x7fc00000u) : 0.0f;
     return group;
   }
   MOE_LANES bool isNan() const { return floatToBits(nothing) != 0; }
 
-  // Ten bits: the sign, then the inverse of the code. So they are not all ones: zeros have no sign.
+  // A field has ten bits: the sign, then the inverted code. Zeros have no sign, so a field is never all ones.
   MOE_LANES float valueOf(std::uint32_t field) const {
     const std::uint32_t below = field & kLogTop;  // steps below amax
     const float log = addRounded(fraction, -multiplyRounded(step, addRounded(logfmt::raised(below), -0x1p23f)));
@@ -95,16 +98,16 @@ struct LogGroup {
   }
 };
 
-// How elements of a group become fields.
+// Codes the elements of a group as fields.
 struct LogCoder {
-  float exponent, fraction;  // of amax, the exponent raised
+  float exponent, fraction;  // of amax; the exponent is raised()
   float stepsPerOctave, top;
 
   static MOE_LANES LogCoder of(const LogGroup& group) {
     const float raised = logfmt::raised(group.exponent);
-    if (group.isNan()) return {raised, group.fraction, 0.0f, -1.0f};  // nothing has a code
-    // The middle of two neighbouring values is this much nearer the larger one, in steps: ln(2) / 8 * step. What
-    // follows of log2((1 + 2^step) / 2) / step is below 1e-6.
+    if (group.isNan()) return {raised, group.fraction, 0.0f, -1.0f};  // all elements get code 0
+    // The boundary between two neighbouring values is nearer the larger one by ln(2) / 8 * step, in steps. The further
+    // terms of log2((1 + 2^step) / 2) / step are below 1e-6.
     const float middle = multiplyRounded(group.step, -0x1.62e430p-4f);
     return {raised, group.fraction, divideRounded(510.0f, group.span), addRounded(middle, 511.0f)};
   }
@@ -119,7 +122,8 @@ struct LogCoder {
   }
 };
 
-// Sixteen fields: three in the low bits of each word, and two bits of the last one above them. So no word is all ones.
+// Sixteen fields. Each word has three in its low bits and two bits of the last field above them. Therefore no word is
+// all ones.
 struct LogPiece {
   std::uint32_t word[kLogWords];
 

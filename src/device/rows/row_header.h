@@ -1,7 +1,7 @@
-// The header of every row, which travels with the route. It says which token of which rank the row is, and what this
-// rank's experts do with it.
-//   Quad 0      token at its source, its wave (waves.h) and an index, source rank, number of entries. The index: on its
-//               rail (rails.h), or among its source's rows of a wave by experts (expert_waves.h)
+// The header of a row, which travels with the route. It says which token of which rank the row is, and how this rank's
+// experts use it.
+//   Quad 0      token at its source, its wave (waves.h) and an index, source rank, number of entries. The index is the
+//               row's index on its rail (rails.h), or among its source's rows of a wave by experts (expert_waves.h).
 //   Quad 1 + i  entry i, in top-k order: local expert, position in top-k, bits of the weight, row
 // "row" is the row of an expert-major layout, else 0.
 #pragma once
@@ -42,9 +42,9 @@ MOE_LANES int entryRow(const Quad& entry) {
   return static_cast<int>(entry.w);
 }
 
-// The source of row `row` in FLAT order, where the rows of each source begin at `rankOffsets`.
+// The source of row `row` in FLAT order. The rows of each source begin at `rankOffsets`.
 MOE_LANES int sourceOf(const std::int32_t* rankOffsets, int nranks, int row) {
-  int low = 0, high = nranks;  // rankOffsets[low] <= row < rankOffsets[high]
+  int low = 0, high = nranks;  // invariant: rankOffsets[low] <= row < rankOffsets[high]
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     (rankOffsets[middle] <= row ? low : high) = middle;
@@ -52,7 +52,7 @@ MOE_LANES int sourceOf(const std::int32_t* rankOffsets, int nranks, int row) {
   return low;
 }
 
-// The origin of that row: its source, and its position among the rows of that source.
+// The origin of a row: its source, and its position among the rows of that source.
 struct Arrival {
   int from, index;
 };

@@ -1,5 +1,5 @@
-// What the bulk operations of a policy work on: lists of jobs, each for one row or a part of one. A list is a struct
-// that looks a job up when it is asked. Policies ask on any lane, and may ask more than once.
+// The lists that the bulk operations of a policy work on. A list has jobs, each for one row or a part of one. It is a
+// struct that looks a job up on request. Policies request jobs on any lane, and may request a job more than once.
 #pragma once
 
 #include <concepts>
@@ -10,8 +10,8 @@
 
 namespace moe {
 
-// Copy `bytes` from `source` to each of `sinks` places that is one, and `sideBytes` from `side` beside them. Both are
-// 16-byte aligned, and multiples of 16 bytes. No sinks: nothing is done.
+// Copies `bytes` from `source` to each of the `sinks` places that is not NULL, and `sideBytes` from `side` beside them.
+// Both are 16-byte aligned, and their sizes are multiples of 16 bytes. With no sinks, nothing is done.
 struct CopyJob {
   const std::uint8_t* source;
   std::uint32_t bytes;
@@ -20,13 +20,13 @@ struct CopyJob {
   std::uint32_t sideBytes = 0;
 };
 
-// A place of a row and of its side payload.
+// A place for a row and for its side payload.
 struct Sink {
-  std::uint8_t *row, *side;  // NULL: nowhere
-  bool here;                 // surely in this rank's own memory: a policy may store there by other means
+  std::uint8_t *row, *side;  // NULL: nothing is stored
+  bool here;                 // certainly in this rank's own memory, so that a policy may store there by other means
 };
 
-// For streamRows: count() jobs, job(i), its places sink(i, 0..sinks-1), of which a job has at most sinksMax().
+// For streamRows: count() jobs job(i), and their places sink(i, 0..sinks-1). A job has at most sinksMax() places.
 template <class List>
 concept CopyList = requires(const List list, int i) {
   { list.count() } -> std::same_as<int>;
@@ -39,7 +39,7 @@ template <class List>
 concept HasSides = requires {
   requires List::kSides;
 };
-// Places are not looked up before mayPlace() has returned true; if it returns false, nothing is stored.
+// Lists whose places are not looked up before mayPlace() has returned true. If it returns false, nothing is stored.
 template <class List>
 concept AsksPlaces = requires(const List list) {
   { list.mayPlace() } -> std::same_as<bool>;
@@ -57,15 +57,16 @@ concept MadeToLand = requires {
   requires List::kLanding;
 };
 
-// The fp32 sum of `terms` rows, in order, rounded to the row type. No terms: zeros. No bytes: nothing.
+// The fp32 sum of `terms` rows, in order, rounded to the row type. With no terms the sum is zero. With no bytes nothing
+// is done.
 struct SumJob {
   std::uint8_t* out;
   std::uint32_t bytes;
   int terms;
 };
 
-// For reduceRows: count() sums of rows of type rowType(), job(i), its rows term(i, 0..terms-1), of which a job has at
-// most termsMax(). The rest is there if it is needed.
+// For reduceRows: count() sums job(i) of rows of type rowType(), and their rows term(i, 0..terms-1). A job has at most
+// termsMax() terms. The concepts below are optional members of such lists.
 template <class List>
 concept SumList = requires(const List list, int i) {
   { list.count() } -> std::same_as<int>;
@@ -74,19 +75,20 @@ concept SumList = requires(const List list, int i) {
   { list.job(i) } -> std::same_as<SumJob>;
   { list.term(i, i) } -> std::same_as<const std::uint8_t*>;
 };
-// Each row is multiplied by weight(i, term).
+// Sums in which each row is multiplied by weight(i, term).
 template <class List>
 concept Weighted = requires(const List list, int i) {
   { list.weight(i, i) } -> std::same_as<float>;
 };
-// The first landed(i) rows of a sum are landing words: they are waited for, taken and left empty. One that does not
-// come is reported as late(i, term).
+// Sums whose first landed(i) rows are landing words. These are awaited, taken and left empty. One that does not arrive
+// is reported as late(i, term).
 template <class List>
 concept TakesLanded = requires(const List list, int i) {
   { list.landed(i) } -> std::same_as<int>;
   { list.late(i, i) } -> std::same_as<Failure>;
 };
-// Rows are not read before mayRead() has returned true, which waits; if it returns false, not at all.
+// Lists whose rows are not read before mayRead(), which waits, has returned true. If it returns false, they are not
+// read at all.
 template <class List>
 concept AsksFirst = requires(const List list) {
   { list.mayRead() } -> std::same_as<bool>;
@@ -100,7 +102,7 @@ MOE_LANES bool mayRead(const SumList auto& list) {
   }
 }
 
-// Runs `body` with the row type as a compile-time type: body(Bf16{}) and so on.
+// Calls `body` with the row type as a compile-time type: body(Bf16{}) and so on.
 template <class Body>
 MOE_LANES void withRowType(int rowType, Body body) {
   if (rowType == kBf16) {

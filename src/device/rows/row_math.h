@@ -1,5 +1,6 @@
 // Row types and their arithmetic, with the same bits on every machine. Conversions round to nearest even. Products and
-// sums are rounded separately: baseline x86-64 has no fused multiply-add, and a compiler must not choose for us.
+// sums are rounded separately, because baseline x86-64 has no fused multiply-add and the compiler must not decide
+// whether to fuse them.
 #pragma once
 
 #include "device/lanes.h"
@@ -57,7 +58,7 @@ MOE_LANES int bitCount(std::uint32_t bits) {
 struct Bf16 {
   static constexpr int kPerWord = 2;
   static MOE_LANES float toFloat(std::uint32_t half) { return bitsToFloat(half << 16); }
-#if defined(__CUDACC__)  // one instruction, the same rounding, the same bits of a NaN
+#if defined(__CUDACC__)  // one instruction, with the same rounding and the same bits of a NaN
   static MOE_LANES std::uint32_t fromFloat(float value) {
     return __bfloat16_as_ushort(__float2bfloat16_rn(value));
   }
@@ -84,14 +85,15 @@ struct Fp16 {
   static MOE_LANES float toFloat(std::uint32_t half) {
     const std::uint32_t sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu;
     if (magnitude >= 0x7c00u) return bitsToFloat(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-    // A subnormal half is exact in fp32: shift it into place and multiply by 2^112. This handles normal numbers too.
+    // A subnormal half is exact in fp32. Shift it into place and multiply by 2^112, which is right for normal numbers
+    // too.
     return bitsToFloat(sign | floatToBits(multiplyRounded(bitsToFloat(magnitude << 13), bitsToFloat(0x77800000u))));
   }
   static MOE_LANES std::uint32_t fromFloat(float value) {
     const std::uint32_t bits = floatToBits(value), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return 0x7fffu;                       // not a number
+    if (magnitude > 0x7f800000u) return 0x7fffu;                       // NaN
     if (magnitude >= 0x477ff000u) return sign | 0x7c00u;               // rounds to infinity
-    if (magnitude < 0x38800000u) {                                     // subnormal: let the adder round
+    if (magnitude < 0x38800000u) {                                     // subnormal: the addition rounds
       const float shifted = addRounded(bitsToFloat(magnitude), 0.5f);  // one unit of 0.5f's last place is 2^-24
       return sign | (floatToBits(shifted) - 0x3f000000u);
     }
@@ -105,7 +107,8 @@ struct Fp32 {
   static MOE_LANES float toFloat(std::uint32_t word) { return bitsToFloat(word); }
   static MOE_LANES std::uint32_t fromFloat(float value) {
     const std::uint32_t bits = floatToBits(value);
-    return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : bits;  // processors differ in the bits of a NaN
+    return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : bits;  // processors differ in the bits of a
+                                                                     // NaN, so all get these
   }
 };
 

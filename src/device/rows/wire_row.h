@@ -1,10 +1,11 @@
-// The formats in which rows of a combine may travel: what a row is on the wire, how its elements are coded, and how
-// they are read. These are functions of one lane, with the same bits on every machine. Lanes share a row by pieces of
-// 16 elements, and meet in blocks that share a scale.
+// The formats in which rows of a combine may travel: the layout of a row on the wire, how its elements are coded, and
+// how they are read. These are functions of one lane, with the same bits on every machine. Lanes divide a row into
+// pieces of 16 elements, and cooperate in blocks that share a scale.
 //
-// A row is one piece of memory: its codes; then, of formats with scales, a word for each block of 128 elements, or of
-// NVFP4 two words with the scales of 8 blocks of 16, padded to 16 bytes; then, of NVFP4, the row's float, four times.
-// Codes of LogFMT-10 are 16 bytes for each piece, then four more for each.
+// A row is one piece of memory. Its codes come first. In formats with scales, a word for each block of 128 elements
+// follows; in NVFP4, these are two words with the scales of 8 blocks of 16. The scales are padded to 16 bytes. In
+// NVFP4, the row's float follows, four times. The codes of LogFMT-10 are 16 bytes for each piece, then four more bytes
+// for each.
 //
 //   fp8         element ~ code                    code = e4m3, saturating at 448
 //   fp8 blocks  element ~ code * scale            as the exact cast: amax / 448, at least 2^-126 (fp8.h)
@@ -12,10 +13,12 @@
 //                                                 the global scale 6 * 448 / amax of the row (block_scales.h)
 //   LogFMT-10   |element| ~ amax * 2^((code - 511) * step)    of a block of 128 (logfmt.h)
 //
-// A NaN stays one; of NVFP4, with its block of 16, of LogFMT-10 with its block of 128. An infinity counts as the
-// largest finite float, of LogFMT-10 bf16, and becomes the largest code. No word of a row is all ones, which landing
-// words could not carry (queue/landing.h): NaNs are coded without a sign, as machines differ in it, and E2M1 codes and
-// those of LogFMT-10 have their magnitude bits inverted and no negative zero.
+// A NaN stays a NaN; in NVFP4 its block of 16 becomes NaN too, and in LogFMT-10 its block of 128. An infinity counts as
+// the largest finite float (in LogFMT-10 the largest finite bf16) and becomes the largest code.
+//
+// No word of a row is all ones, because landing words cannot carry that value (queue/landing.h). Therefore NaNs are
+// coded without a sign, in which machines differ anyway. Codes of E2M1 and LogFMT-10 have inverted magnitude bits and
+// no negative zero.
 #pragma once
 
 #include "device/rows/block_scales.h"
@@ -24,30 +27,31 @@
 
 namespace moe {
 
-// moeWire values; kWireRow: as it is.
+// Values of moeWire. kWireRow: rows are not coded.
 enum WireType : int { kWireRow, kWireFp8, kWireFp8Blocks, kWireNvfp4, kWireLogfmt10 };
 
 inline constexpr int kWirePiece = 16;   // elements that a lane codes at once
-inline constexpr int kWireUnit = 128;   // rows are cut into whole ones
-inline constexpr int kWireFactors = 4;  // copies of an NVFP4 row's float: so many parts may a row have
+inline constexpr int kWireUnit = 128;   // elements of a unit; rows are divided into whole units
+inline constexpr int kWireFactors = 4;  // copies of an NVFP4 row's float, which is also
+                                        // the most parts that a row may have
 inline constexpr int kWireUnitPieces = kWireUnit / kWirePiece;
 
-// A row's sizes and places, in bytes from its beginning.
+// The size of a row, and where its elements lie, in bytes from its beginning.
 struct WireRow {
   int type, elements;
 
   MOE_HOST_DEVICE constexpr bool packsTwo() const { return type == kWireNvfp4; }
   MOE_HOST_DEVICE constexpr bool hasFactor() const { return type == kWireNvfp4; }
   MOE_HOST_DEVICE constexpr bool isLog() const { return type == kWireLogfmt10; }
-  // Words of scales of a unit.
+  // Words of scales per unit.
   MOE_HOST_DEVICE constexpr int scaleWords() const {
     return type == kWireNvfp4 ? 2 : type == kWireFp8Blocks || isLog() ? 1 : 0;
   }
   MOE_HOST_DEVICE constexpr int codesAt(int element) const { return packsTwo() ? element / 2 : element; }
-  // The fifth words of LogFMT-10's pieces.
+  // Where the fifth words of LogFMT-10's pieces lie.
   MOE_HOST_DEVICE constexpr int fifthAt(int element) const { return elements + element / kWirePiece * 4; }
   MOE_HOST_DEVICE constexpr int codeBytes() const { return isLog() ? fifthAt(elements) : codesAt(elements); }
-  // The word with the scale of a piece.
+  // Where the word with the scale of a piece lies.
   MOE_HOST_DEVICE constexpr int scaleAt(int element) const {
     const int unit = element / kWireUnit, half = element / (kWireUnit / 2) % 2;
     return codeBytes() + 4 * (packsTwo() ? 2 * unit + half : unit);
@@ -65,29 +69,29 @@ struct WireRow {
 struct WirePart {
   int begin, end, index, count;
 
-  // Whether this part's copy of the row's float is `copy`. Each copy is one part's.
+  // Whether this part takes copy `copy` of the row's float. Each copy belongs to one part.
   MOE_LANES bool takesFactor(int copy) const { return (copy < count ? copy : count - 1) == index; }
 };
 
 // ---- Coding
 
-// A piece of a sum, and how it is coded.
+// A piece of a sum, and the functions that code it.
 struct WirePiece {
   FourFloats four[4];
 
-  // Of 16 sums.
+  // From 16 sums.
   static MOE_LANES WirePiece of(const float* sums) {
     WirePiece piece;
     for (int i = 0; i < 4; ++i) piece.four[i] = fourOfSums(sums + std::ptrdiff_t{4} * i);
     return piece;
   }
-  // The largest magnitude, as bits; of NaNs nothing.
+  // The bits of the largest magnitude, ignoring NaNs.
   MOE_LANES std::uint32_t amax() const {
     float largest = 0.0f;
     for (int i = 0; i < kWirePiece; ++i) largest = largerNumber(largest, bitsToFloat(magnitude(i)));
     return floatToBits(largest);
   }
-  // The same, and those of a NaN if there is one.
+  // The bits of the largest magnitude, or of a NaN if there is one.
   MOE_LANES std::uint32_t amaxOrNan() const {
     std::uint32_t largest = 0;
     for (int i = 0; i < kWirePiece; ++i) largest = magnitude(i) > largest ? magnitude(i) : largest;
@@ -113,7 +117,7 @@ struct WirePiece {
  private:
   MOE_LANES std::uint32_t magnitude(int i) const { return floatToBits(four[i / 4].value[i % 4]) & kMagnitudeBits; }
 
-  // With the signs of numbers alone.
+  // Numbers keep their signs; NaNs lose theirs.
   static MOE_LANES FourFloats fourOfSums(const float* sums) {
     FourFloats result{{sums[0], sums[1], sums[2], sums[3]}, 0};
     for (int i = 0; i < 4; ++i) {
@@ -122,19 +126,19 @@ struct WirePiece {
     }
     return result;
   }
-  // Eight E2M1 codes as they travel.
+  // Eight E2M1 codes in the form that travels.
   static MOE_LANES std::uint32_t wireNibbles(std::uint32_t codes) {
     const std::uint32_t some = (codes | codes >> 1 | codes >> 2) & 0x11111111u;
     return (codes & (0x77777777u | some << 3)) ^ 0x77777777u;
   }
 };
 
-// The scale of a block of fp8, from its amax as bits.
+// The scale of a block of fp8. `amax` has the bits of a float.
 MOE_LANES Fp8Scale wireFp8Scale(std::uint32_t amax) {
   return fp8Scale(bitsToFloat(amax), kFp8AmaxExact);
 }
 
-// The float of an NVFP4 row, and the global scale of its blocks. Both are normal numbers, also of a row of zeros.
+// The float of an NVFP4 row, and the global scale of its blocks. Both are normal numbers, even for a row of zeros.
 struct WireFactor {
   float factor, global;
 
@@ -147,7 +151,7 @@ struct WireFactor {
 
 // ---- Reading
 
-// What one multiplies the codes of a piece by.
+// The factor by which the codes of a piece are multiplied.
 MOE_LANES float wireScale(const WireRow& wire, int element, std::uint32_t scaleWord, std::uint32_t factor) {
   if (wire.type == kWireFp8Blocks) return bitsToFloat(scaleWord);
   if (wire.type != kWireNvfp4) return 1.0f;

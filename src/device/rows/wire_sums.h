@@ -1,5 +1,5 @@
-// Sums of rows in a wire format (wire_row.h), and sums that are coded: what reduceRows takes for combines whose rows
-// travel so. On a CPU, a lane makes them unit by unit.
+// Sums of rows in a wire format (wire_row.h), and sums that are coded in one. reduceRows makes them for combines whose
+// rows are coded. On a CPU, a lane makes them unit by unit.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,11 @@
 
 namespace moe {
 
-// For reduceRows: sums of which part(i) is made of elements of rows of type rowType(). job(i).out and term(i, t) are
-// whole rows; job(i) has as many bytes as a row of the row type, or none if nothing is to be done. With kCodes the
-// result is coded as a row of wire(), else it is rounded to the row type. With kReads the first coded(i) terms are rows
-// of wire(). NVFP4: a row has at most kWireFactors parts, and a coded sum has no landed terms.
+// For reduceRows: sums that are divided into parts. part(i) is the range of elements that job i makes; job(i).out and
+// term(i, t) are whole rows of type rowType(). job(i) has as many bytes as a row of the row type, or 0 if there is
+// nothing to do. With kCodes the result is coded as a row of wire(); else it is rounded to the row type. With kReads
+// the first coded(i) terms are rows of wire(). For NVFP4, a row has at most kWireFactors parts, and a coded sum has no
+// landed terms.
 template <class List>
 concept WireList = SumList<List> && requires(const List list, int i) {
   { list.wire() } -> std::same_as<WireRow>;
@@ -24,17 +25,17 @@ concept WireList = SumList<List> && requires(const List list, int i) {
 
 #if !defined(__CUDACC__)
 
-// One sum of a list, on one lane. `Memory` is how the machine reads and writes it:
-//   load(term, to, from, bytes)   of a row: plain bytes, or landing words, which are taken. False if they did not come
-//   look(term, to, from, bytes)   the same, and landing words stay
-//   store(to, from, bytes)        of the result
+// One sum of a list, on one lane. `Memory` is how the machine reads and writes rows:
+//   load(term, to, from, bytes)   reads plain bytes, or takes landing words; false if they did not arrive
+//   look(term, to, from, bytes)   the same, but leaves landing words in place
+//   store(to, from, bytes)        writes the result
 template <class Type, WireList List, class Memory>
 class WireSum {
  public:
   WireSum(const List& list, int i, const Memory& memory)
       : list_(list), i_(i), memory_(memory), job_(list.job(i)), wire_(list.wire()), part_(list.part(i)) {}
 
-  // The units first, first + step, ... of the part. False if a row did not come.
+  // Makes the units first, first + step, ... of the part. False: a row did not arrive.
   bool make(int first, int step) const {
     if (job_.bytes == 0) return true;
     const int units = (part_.end - part_.begin) / kWireUnit;
@@ -47,7 +48,7 @@ class WireSum {
     return forUnits(first, step, [&](int begin, const Sums& sums) { storeRow(begin, sums); });
   }
 
-  // Takes the floats of landed rows, which are this part's, when all its units are made: one lane.
+  // Takes the floats of landed rows that belong to this part. One lane calls it when all units of the part are made.
   bool takeFactors() const {
     if constexpr (List::kReads && TakesLanded<List>) {
       if (job_.bytes == 0 || !wire_.hasFactor()) return true;
@@ -150,7 +151,7 @@ class WireSum {
     return list_.term(i_, term) + wire_.factorAt() + std::ptrdiff_t{4} * copy;
   }
 
-  // From the whole row.
+  // Finds the factor, for which it reads the whole row.
   bool findFactor(WireFactor* factor) const {
     static_assert(!List::kCodes || !TakesLanded<List>);
     std::uint32_t amax = 0;
@@ -212,7 +213,7 @@ class WireSum {
     if (bytes > 0) memory_.store(job_.out + wire_.scaleAt(begin), words.data(), bytes);
   }
 
-  // The words of the scales.
+  // Stores the codes and returns the words of the scales.
   std::array<std::uint32_t, 2> storeE2m1(int begin, const std::array<WirePiece, kWireUnitPieces>& pieces,
                                          const WireFactor& factor) const {
     std::array<std::uint32_t, 2> words{};
