@@ -1,5 +1,5 @@
-// The receiver's side of dispatch: rows that lie in a slot or in the staging area go to their places in the caller's
-// output, and the caller's arrays of indices, weights and sources are filled from the kept headers.
+// The receiver's side of dispatch. Rows that lie in a slot or in the staging area are copied to their places in the
+// caller's output. The caller's arrays of indices, weights and sources are filled from the kept headers.
 #pragma once
 
 #include "device/protocol/core/handle_fault.h"
@@ -14,7 +14,7 @@ MOE_LANES const Quad* keptHeader(const HandleView& h, int row) {
   return h.arriving.headers + static_cast<std::int64_t>(row) * h.headerStride();
 }
 
-// Row of the layout where arriving row `row` (FLAT order) has its copy number `copy`.
+// Row of the layout for copy number `copy` of arriving row `row` (FLAT order).
 MOE_LANES int layoutRow(const HandleView& h, int row, int copy) {
   if (h.layout == Layout::flat) return row;
   if (expertRows(h)) return entryRow(keptHeader(h, row)[1 + copy]);
@@ -22,12 +22,12 @@ MOE_LANES int layoutRow(const HandleView& h, int row, int copy) {
   return from * h.tokensMax + (row - h.arriving.rankOffsets[from]);
 }
 
-// What the rows that the route brings here take up of an output.
+// The parts of an output that the arriving rows of the route fill.
 MOE_LANES Filled filledRows(const HandleView& h, int rank) {
   return {h.arriving.rowsPerExpert, h.arriving.expertOffsets, h.arriving.rankOffsets, h.sent.layoutRowsOf[rank]};
 }
 
-// The local expert whose copy that is, of layouts with a row per expert.
+// The local expert of a copy, in layouts with a row per expert.
 MOE_LANES int copyExpert(const HandleView& h, int row, int copy) {
   return entryExpert(keptHeader(h, row)[1 + copy]);
 }
@@ -36,11 +36,12 @@ MOE_LANES int layoutCopies(const HandleView& h, int row) {
   return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
 }
 
-// ---- Arrivals: how many copies of a row that arrived are made, copies(row), and of each which row of the layout it
-// is, place(row, copy), whose, expert(row, copy), and where the rows of experts begin, expertOffsets(). Whatever came
-// with a row asks the same arrivals. Where it lies is the other half, a function of the row (and of the piece).
+// ---- Arrivals. They tell how many copies of an arrived row are made: copies(row). For each copy they tell its row in
+// the layout, place(row, copy), and its expert, expert(row, copy). expertOffsets() tells where the rows of experts
+// begin. Rows and everything that travels with them use the same arrivals. The source of a row is separate: it is a
+// function of the row (and of the piece).
 
-// Of headers that the handle keeps. The first `inPlace` copies of a row are in place already.
+// Arrivals from the headers that the handle keeps. The first `inPlace` copies of a row are already in place.
 struct KeptArrivals {
   const HandleView& h;
   int inPlace;
@@ -51,18 +52,18 @@ struct KeptArrivals {
   MOE_LANES const std::int32_t* expertOffsets() const { return h.arriving.expertOffsets; }
 };
 
-// Where the scales of a row have come.
+// Where the scales of an arrived row lie.
 struct ArrivedScales {
   const std::uint32_t* words;
   std::int64_t stride;
 
-  // Of a row that is one piece of memory.
+  // For a row that is one piece of memory.
   static MOE_LANES ArrivedScales behind(const std::uint8_t* row, std::uint32_t codeBytes) {
     return {reinterpret_cast<const std::uint32_t*>(row + codeBytes), 1};
   }
 };
 
-// Some rows from where they are, source(row), to their places in `out`: a list for streamRows.
+// Copies some rows from source(row) to their places in `out`: a list for streamRows.
 template <class Rows, class Arrivals, class Source>
 struct Delivered {
   ArrivingParts<Rows> items;
@@ -84,20 +85,20 @@ struct Delivered {
   }
 };
 
-// Where the words of copy `copy` of a row that arrived begin, in this rank's output.
+// Where the words of copy `copy` of an arrived row begin in this rank's output.
 MOE_LANES std::int64_t gridStart(const ScaleGrid& grid, const auto& arrivals, int row, int copy) {
   if (grid.experts == 0) return grid.rowStart(arrivals.place(row, copy));
   const int expert = arrivals.expert(row, copy);
   return grid.startOf(arrivals.place(row, copy), expert, arrivals.expertOffsets()[expert]);
 }
-// Where such a row's scales are.
+// Where the scales of such a copy lie.
 MOE_LANES std::uint32_t* scalesAt(const CastArgs& cast, const auto& arrivals, int row, int copy) {
   return cast.outScales + gridStart(cast.grid, arrivals, row, copy);
 }
 
-// Scales of some rows from where they have come, scalesOf(row), to their places in the caller's output. A lane takes
-// kAtOnce words of a row, for which it looks up once where they go. Neighbouring lanes take neighbouring rows if those
-// are closer to each other in the output than the words of a row, else neighbouring words.
+// Copies the scales of some rows from scalesOf(row) to their places in the caller's output. A lane takes kAtOnce words
+// of a row, and looks up their place once. Neighbouring lanes take neighbouring rows if those are closer to each other
+// in the output than the words of a row; else they take neighbouring words.
 template <int kAtOnce, class Rows>
 MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const auto& arrivals, const auto& scalesOf,
                              WarpIndex team) {
@@ -128,7 +129,7 @@ MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const auto&
   });
 }
 
-// Entry `n` of a row that is at row `at` of the layout, in the caller's arrays. One lane.
+// Stores entry `n` of a row to the caller's arrays, at row `at` of the layout. For one lane.
 MOE_LANES void laneDescribe(const HandleView& h, const DispatchArgs& d, const Quad& head, const Quad& entry, int n,
                             std::int64_t at) {
   if (d.outSourceIndex != nullptr && (n == 0 || expertRows(h))) {
@@ -138,8 +139,8 @@ MOE_LANES void laneDescribe(const HandleView& h, const DispatchArgs& d, const Qu
   if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = entryWeight(entry);
   if (!expertRows(h)) laneStoreId(h, d, place, d.idBase + entryExpert(entry));
 }
-// The same of a row whose header the handle keeps, if it has so many entries. All loads that may be needed are
-// independent.
+// Stores entry `n` of a row whose header the handle keeps, if the row has this many entries. All loads are independent
+// of each other.
 MOE_LANES void laneDescribeEntry(const HandleView& h, const DispatchArgs& d, int row, int n) {
   const Quad* header = keptHeader(h, row);
   const Quad head = header[0], entry = header[1 + n];
@@ -150,14 +151,14 @@ MOE_LANES bool describes(const DispatchArgs& d) {
   return d.outSourceIndex != nullptr || d.outTopkIdx != nullptr || d.outTopkWeights != nullptr;
 }
 
-// Place k of a row that is at row `at` of the layout, of layouts with a row per token: no entry of it is for here.
+// Marks place k of a row as unused, at row `at` of the layout. For layouts with a row per token.
 MOE_LANES void laneDescribeNothing(const HandleView& h, const DispatchArgs& d, int at, int k) {
   const std::int64_t place = std::int64_t{at} * h.topk + k;
   if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = 0.0f;
   laneStoreId(h, d, place, d.invalidId);
 }
 
-// The grid of scales or payloads in blocks of experts' rows, all of which lie in the same places; NULL: there are none.
+// The grid of scales or payloads in blocks of experts' rows; NULL: none. All such grids have the same blocks.
 MOE_LANES const ScaleGrid* gridOfExperts(const DispatchArgs& d) {
   const ScaleGrid* found = d.cast.grid.experts != 0 ? &d.cast.grid : nullptr;
   for (int i = 0; i < d.payloads.count; ++i) {
@@ -166,7 +167,7 @@ MOE_LANES const ScaleGrid* gridOfExperts(const DispatchArgs& d) {
   return found;
 }
 
-// The caller's offsets of experts, and those of the blocks of their scales.
+// Fills the caller's offsets of experts, and those of the blocks of their scales.
 MOE_LANES void copyExpertOffsets(const Moving auto& s, const std::int32_t* offsets) {
   std::int32_t* out = s.p.dispatch.outExpertOffsets;
   std::int32_t* blocks = s.p.dispatch.cast.outBlockOffsets;
@@ -178,7 +179,7 @@ MOE_LANES void copyExpertOffsets(const Moving auto& s, const std::int32_t* offse
   });
 }
 
-// What a dispatch that delivers nothing stores: as if no token went anywhere.
+// The stores of a dispatch that delivers nothing. The outputs look as if no token went anywhere.
 template <Moves Warp>
 MOE_SELDOM void describeNothing(Warp warp, const StepParams& p, Filled filled, WarpIndex team) {
   const DispatchArgs& d = p.dispatch;
@@ -192,7 +193,8 @@ MOE_SELDOM void describeNothing(Warp warp, const StepParams& p, Filled filled, W
   Padding<Warp>(warp, p, filled).runOverAll(team);
 }
 
-// Each warp of the team describes whole rows. Numbers begin at the middle warp: warp 0 already does the control work.
+// Each warp of the team describes whole rows. The first rows go to the middle warp, because warp 0 already does the
+// control work.
 MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
   const HandleView& h = s.handle;
   const DispatchArgs& d = s.p.dispatch;

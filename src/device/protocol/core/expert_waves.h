@@ -1,13 +1,13 @@
-// Waves by experts, and the arrival words that they are for: a rank's local experts are cut into groups, and a row goes
-// to a rank in the wave of the lowest of its experts there. So when wave g is placed, the experts of group g are
-// complete. See docs/decisions/0024-arrival-words.md.
+// Waves by experts, and the arrival words that they serve. A rank's local experts are divided into groups. A row goes
+// to a rank in the wave of the lowest of its experts there. Therefore, when wave g has been placed, the experts of
+// group g are complete. See docs/decisions/0024-arrival-words.md.
 #pragma once
 
 #include "device/protocol/core/waves.h"
 
 namespace moe {
 
-// The wave of a local expert of a rank that has `experts`.
+// The wave of a local expert, on a rank that has `experts` experts.
 MOE_LANES int waveOfExpert(int expert, int experts) {
   return expert * kHtWaves / experts;
 }
@@ -15,7 +15,8 @@ MOE_LANES Range expertsOfWave(int wave, int experts) {
   return tokensOfWave(kHtWaves, wave, experts);
 }
 
-// The wave in which the row of a token with the entries `ids` goes to a rank that holds one of its experts.
+// The wave in which the row of a token goes to a rank. `ids` are the token's entries; the rank holds at least one of
+// their experts.
 MOE_LANES int waveAtRank(const HandleView& h, const std::int32_t* ids, int rank) {
   const int first = h.map.first(rank), experts = h.map.count(rank);
   int lowest = experts;
@@ -26,7 +27,7 @@ MOE_LANES int waveAtRank(const HandleView& h, const std::int32_t* ids, int rank)
   return waveOfExpert(lowest, experts);
 }
 
-// The wave in which an arriving row came, by its header.
+// The wave of an arrived row, from its header.
 MOE_LANES int waveOfHeader(const Quad* header, int experts) {
   int lowest = experts;
   for (int entry = 1; entry <= headEntries(header[0]); ++entry) {
@@ -35,7 +36,7 @@ MOE_LANES int waveOfHeader(const Quad* header, int experts) {
   return waveOfExpert(lowest, experts);
 }
 
-// Which of a token's rows go now.
+// Selects the rows of a token that go now.
 struct AllRows {
   MOE_LANES bool any(int) const { return true; }
   MOE_LANES bool takes(const Destination&) const { return true; }
@@ -55,7 +56,7 @@ MOE_LANES ArrivingRows rowsOfWave(const HandleView& h, int waves, int wave) {
   return {h, waves, wave, start[0], start[h.map.nranks], h.arriving.waveRows};
 }
 
-// By all warps that place rows, each after its own: these experts are complete.
+// Announces that these experts are complete. All warps that place rows call it, each after its own rows.
 MOE_LANES void announceArrivals(const AnySession auto& s, int wave, Range experts, WarpIndex team) {
   if (experts.begin == experts.end) return;
   s.warp.announce(

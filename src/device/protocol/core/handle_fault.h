@@ -1,13 +1,13 @@
-// Faults that do not end the communicator: what an argument did. A handle keeps its first one until its next route, and
-// delivers nothing meanwhile. docs/internals/protocol.md, "Faults of a handle".
+// Faults that do not end the communicator, because an argument caused them. A handle keeps the first one until its next
+// route and delivers nothing meanwhile. docs/internals/protocol.md, "Faults of a handle".
 #pragma once
 
 #include "device/protocol/core/session.h"
 
 namespace moe {
 
-// Why an operation delivers nothing, as far as its handle knows before; 0: it delivers. Sending steps ask before their
-// warps say that they have begun.
+// The reason why an operation delivers nothing, if its handle knows it in advance; 0: it delivers. Sending steps call
+// this before their warps say that they have begun.
 MOE_LANES std::uint32_t knownFault(const AnySession auto& s) {
   const HandleState* state = s.handle.state;
   return s.sends ? state->fault : state->silent;
@@ -16,14 +16,14 @@ MOE_LANES bool deliversNothing(const AnySession auto& s) {
   return knownFault(s) != 0;
 }
 
-// Looks at ranks, by faultOf(rank); false if something is wrong with one.
+// Checks ranks with faultOf(rank). False: one of them has a fault.
 template <class FaultOf>
 MOE_LANES bool areGood(const AnySession auto& s, Range ranks, FaultOf faultOf) {
   const auto isBad = [&](int i) { return faultOf(ranks.begin + i).fault != Fault::none ? 1 : 0; };
   return s.warp.scanInOrder(ranks.end - ranks.begin, isBad, [](int, int) {}) == 0;
 }
 
-// The same, and what kind of thing is wrong, as a handle's fault word says it: 0, nothing.
+// Checks ranks with faultOf(rank). Returns the kind of fault as in a handle's fault word; 0: none.
 template <class FaultOf>
 MOE_LANES std::uint32_t faultAmong(const AnySession auto& s, Range ranks, FaultOf faultOf) {
   constexpr int kArgument = 1 << 16;
@@ -42,7 +42,8 @@ MOE_LANES void laneKeepFault(const HandleView& h, const Failure& why) {
   ++h.state->faults;
 }
 
-// Keeps what is wrong with the first such rank. One warp of a step, when all have asked deliversNothing().
+// Keeps the fault of the first rank that has one. One warp of a step calls it, after all warps have called
+// deliversNothing().
 template <Core Warp, class FaultOf>
 MOE_LANES void keepFirstFault(const Warp& warp, const HandleView& h, Range ranks, FaultOf faultOf) {
   const auto isBad = [&](int i) { return faultOf(ranks.begin + i).fault != Fault::none ? 1 : 0; };

@@ -1,9 +1,9 @@
-// What a dispatch stores to the rows of its outputs that no row arrives for, if the caller asks for it: rows behind the
-// last one, alignment rows, and unused slots. These rows are this rank's alone, since peers write only the rows that
-// they send.
+// Padding: the stores of a dispatch to rows of its outputs for which no row arrives, if the caller asks for them. These
+// are rows after the last one, alignment rows, and unused slots. Only this rank writes them, because peers write only
+// the rows that they send.
 //
-// Scales in blocks, and payloads, have places for such rows even where rows have none. Their owner stores zeros there:
-// a tensor core loads whole blocks. README.md, "Scales in blocks of 128 rows".
+// Scales in blocks, and payloads in blocks, have places for such rows even where the rows themselves do not exist.
+// Their owner stores zeros there, because a tensor core loads whole blocks. README.md, "Scales in blocks of 128 rows".
 #pragma once
 
 #include "device/policy/contract.h"
@@ -11,13 +11,13 @@
 
 namespace moe {
 
-// What the rows that arrive take up of an output.
+// The parts of an output that arriving rows fill.
 struct Filled {
   const std::int32_t *rowsPerExpert, *expertOffsets, *rankOffsets;  // as in Arriving
   int layoutRows;
 };
 
-// What lies in blocks: `words` of each row.
+// An array in blocks, which has `words` words for each row.
 struct Blocked {
   const ScaleGrid& grid;
   std::uint32_t* out;
@@ -31,11 +31,12 @@ class ScalePads {
                       const Filled& filled)
       : warp(policy), h_(h), d_(d), blocked_(blocked), grid_(blocked.grid), rank_(rank), filled_(filled) {}
 
-  // Behind the rows of each group: to the end of their last block or, with kPadRows, of all blocks. Warps share out the
-  // groups, and what is behind all of them: a warp that went through all groups would wait for the rows of each.
+  // Fills the places after the rows of each group: to the end of the group's last block or, with kPadRows, to the end
+  // of all its blocks. Warps divide the groups, and the blocks after the last group, among them. A warp that went
+  // through all groups would wait for loads of each group's rows.
   MOE_LANES void run(WarpIndex team) const {
-    const int n = groups(), each = n > 0 && n < team.count ? team.count / n : 1;  // warps for a group
-    const int own = team.index / each;                                            // idle ones have no group
+    const int n = groups(), each = n > 0 && n < team.count ? team.count / n : 1;  // warps per group
+    const int own = team.index / each;                                            // idle warps have no group
     MOE_ROLLED
     for (int i = own; i < n; i += team.count) fillGroup(i, {team.index % each, each, team.blocks});
     fillGroup(n, team);
@@ -48,7 +49,7 @@ class ScalePads {
     const std::int64_t end = (d_.padding & kPadRows) != 0 ? firstBlock(i + 1) : first + scaleBlocks(rows);
     fill(first + rows / kScaleBlockRows, static_cast<int>(end), rows % kScaleBlockRows, team);
   }
-  // Zeros to blocks [block, end), in the first of which `rows` rows are there.
+  // Stores zeros to blocks [block, end). The first `rows` rows of the first block are in use and keep their words.
   MOE_LANES void fill(int block, int end, int rows, WarpIndex team) const {
     if (block >= end) return;
     const Slice columns = sliceOf((end - block) * blocked_.words, team);
@@ -63,7 +64,7 @@ class ScalePads {
     }
   }
 
-  // ---- Groups of rows. The last one, number groups(), is what lies behind all of them.
+  // ---- Groups of rows. The last one, number groups(), has the blocks after all groups.
 
   MOE_LANES int groups() const {
     if (h_.layout == Layout::flat) return 1;
@@ -81,7 +82,7 @@ class ScalePads {
     if (h_.layout == Layout::expertMajor) return grid_.firstBlock(filled_.expertOffsets[i], i);
     return i * static_cast<int>(scaleBlocks(grid_.group));
   }
-  // All that the output has room for.
+  // The number of blocks that the output has room for.
   MOE_LANES int blocks() const {
     if (h_.layout == Layout::flat) return static_cast<int>(scaleBlocks(d_.capacity));
     if (h_.layout != Layout::expertMajor) return groups() * static_cast<int>(scaleBlocks(grid_.group));
@@ -97,14 +98,15 @@ class ScalePads {
   const Filled& filled_;
 };
 
-// Stores an element of the caller's topkIdx, of layouts with a row per token.
+// Stores an element of the caller's topkIdx. For layouts with a row per token.
 MOE_LANES void laneStoreId(const HandleView& h, const DispatchArgs& d, std::int64_t place, int id) {
   if (d.outTopkIdx == nullptr) return;
   if (h.wideIndex != 0) static_cast<std::int64_t*>(d.outTopkIdx)[place] = id;
   if (h.wideIndex == 0) static_cast<std::int32_t*>(d.outTopkIdx)[place] = id;
 }
 
-// The rows of an output that no row arrives for: a gap at the end of each group of rows, and one behind the last row.
+// The gaps of an output, which are rows for which no row arrives: one at the end of each group of rows, and one after
+// the last row.
 struct Gaps {
   const HandleView& h;
   int rank;
@@ -124,24 +126,24 @@ struct Gaps {
     const int each = h.map.nranks * h.tokensMax;
     return {i * each + rows[i], (i + 1) * each};
   }
-  // A warp's share of a gap. Most gaps are short, so each is shared out from another warp on.
+  // A warp's share of a gap. Most gaps are short, so the shares of each gap begin at another warp.
   MOE_LANES Range share(int i, WarpIndex team) const {
     return shareOf(at(i), {(team.index + i) % team.count, team.count, team.blocks});
   }
-  // The same of all rows, as if none had come, as far as the output has room.
+  // A warp's share of all rows, as if none had arrived, but at most what the output has room for.
   MOE_LANES Range shareOfAll(WarpIndex team) const {
     const std::int64_t rows = open() || filled.layoutRows > capacity ? capacity : filled.layoutRows;
     return shareOf({0, static_cast<int>(rows)}, team);
   }
 
  private:
-  // Layouts of a fixed size have nothing behind the last row.
+  // Layouts of a fixed size have nothing after the last row.
   MOE_LANES bool open() const { return h.layout == Layout::flat || h.layout == Layout::expertMajor; }
   static MOE_LANES Range shareOf(Range rows, WarpIndex team) {
     const Slice mine = sliceOf(rows.end - rows.begin, team);
     return {rows.begin + mine.begin, rows.begin + mine.begin + mine.count};
   }
-  // Those of an expert or of a source.
+  // Groups of rows: one per expert or per source.
   MOE_LANES int groups() const {
     if (h.layout == Layout::flat) return 0;
     return expertRows(h) ? h.map.count(rank) : h.map.nranks;
@@ -161,7 +163,7 @@ class Padding {
     forBlocked([&](const ScalePads<Warp>& pads) { pads.run(team); });
   }
 
-  // As if nothing had come, as far as the output has room.
+  // Pads all rows, as if none had arrived, but at most what the output has room for.
   MOE_LANES void runOverAll(WarpIndex team) const {
     fill(gaps_.shareOfAll(team));
     constexpr int kAll = kPadRows | kPadScales;
@@ -170,7 +172,7 @@ class Padding {
   }
 
  private:
-  // What lies in blocks of 128 rows: scales, and payloads.
+  // Calls `body` for everything that lies in blocks of 128 rows: scales, and payloads.
   template <class Body>
   MOE_LANES void forBlocked(Body body) const {
     MOE_ROLLED
@@ -221,7 +223,7 @@ class Padding {
     }
   }
 
-  // Those in blocks are ScalePads' work.
+  // Words in blocks are left to ScalePads.
   MOE_LANES void padWords(std::uint32_t* out, const ScaleGrid& grid, int count, int row) const {
     if (grid.blocked != 0) return;
     std::uint32_t* words = out + grid.rowStart(row);
@@ -239,7 +241,7 @@ class Padding {
   const Gaps gaps_;
 };
 
-// By value: of references, a GPU would keep the caller's in memory.
+// The arguments are passed by value, because a GPU would keep the caller's objects in memory if they were references.
 template <Moves Warp>
 MOE_SELDOM void padOutputs(Warp warp, const StepParams& p, Filled filled, WarpIndex team) {
   Padding<Warp>(warp, p, filled).run(team);

@@ -1,25 +1,25 @@
-// Payloads that lie as words on both sides: what lanes do with a piece of 16 bytes, as payloads travel. Where they
-// travel they are side payload. README.md, "Payloads".
+// Payloads that lie as words at the sender and the receiver. Lanes handle them in pieces of 16 bytes, in the form that
+// travels. On the wire they are side payload. README.md, "Payloads".
 #pragma once
 
 #include "device/protocol/core/deliver.h"
 
 namespace moe {
 
-// Pieces of a row's payloads.
+// The number of pieces of a row's payloads.
 MOE_LANES int payloadPieces(const DispatchArgs& d) {
   return static_cast<int>(d.sideBytes / sizeof(Quad));
 }
 
-// Where the words of one payload of a row go: its first one, and those at `wordStride`. Of the row's words it has those
-// from `first` to `end`.
+// Where the words of one payload of a row go: the first word to `at`, and the others at multiples of `wordStride`. Of
+// the row's words, this payload has those from `first` to `end`.
 struct WordPlace {
   std::uint32_t* at;
   std::int64_t wordStride;
   int first, end;
 };
 
-// The words of a piece, each by load(payload, its word). Words that no payload has are 0.
+// Gathers the words of a piece with load(payload, word in the payload). Words that belong to no payload are 0.
 template <class Load>
 MOE_LANES Quad laneGather(const PayloadArgs& payloads, int piece, Load load) {
   std::uint32_t words[kQuadWords];
@@ -36,7 +36,7 @@ MOE_LANES Quad laneGather(const PayloadArgs& payloads, int piece, Load load) {
   return {words[0], words[1], words[2], words[3]};
 }
 
-// The words of a piece to their places, placeOf(payload), by store(address, word or whole piece).
+// Scatters the words of a piece to their places placeOf(payload) with store(address, word or whole piece).
 template <class PlaceOf, class Store>
 MOE_LANES void laneScatter(const PayloadArgs& payloads, int piece, const Quad& quad, PlaceOf placeOf, Store store) {
   const std::uint32_t words[kQuadWords] = {quad.x, quad.y, quad.z, quad.w};
@@ -55,7 +55,7 @@ MOE_LANES void laneScatter(const PayloadArgs& payloads, int piece, const Quad& q
         store(reinterpret_cast<Quad*>(whole), quad);
         return;
       }
-      // A rank that has other payloads, though its terms are the same, must not be written beyond them.
+      // A rank may have other payloads although its terms are the same. Do not write beyond its payloads.
       if (word < to.first || word >= to.end) {
         to.end = payloads.payload[payload].end;
         to.at = nullptr;
@@ -65,8 +65,8 @@ MOE_LANES void laneScatter(const PayloadArgs& payloads, int piece, const Quad& q
   }
 }
 
-// This warp's share of the pieces of rows [begin, end): body(row, piece), one lane each. Neighbouring lanes take
-// neighbouring pieces, or `byRows` neighbouring rows.
+// Calls body(row, piece) on one lane for each piece in this warp's share of rows [begin, end). Neighbouring lanes take
+// neighbouring pieces or, with `byRows`, neighbouring rows.
 template <class Body>
 MOE_LANES void forPieces(const Moving auto& s, Range rows, bool byRows, WarpIndex team, Body body) {
   const int count = rows.end - rows.begin, pieces = payloadPieces(s.p.dispatch);
@@ -77,20 +77,20 @@ MOE_LANES void forPieces(const Moving auto& s, Range rows, bool byRows, WarpInde
   });
 }
 
-// The piece of a token's payloads, from the caller's arrays.
+// A piece of a token's payloads, from the caller's arrays.
 MOE_LANES Quad laneTokenPiece(const PayloadArgs& payloads, int token, int piece) {
   return laneGather(payloads, piece, [&](const PayloadWords& from, int word) {
     return from.in[std::int64_t{token} * from.inRowStride + std::int64_t{word} * from.inWordStride];
   });
 }
 
-// The place of a payload of copy `copy` of a row that arrived, in this rank's output.
+// The place of a payload in this rank's output, for copy `copy` of an arrived row.
 MOE_LANES WordPlace outputPlace(const PayloadWords& payload, const auto& arrivals, int row, int copy) {
   const std::int64_t start = gridStart(payload.grid, arrivals, row, copy);
   return {payload.out + start, payload.grid.wordStride, payload.first, payload.end};
 }
 
-// Payloads of some rows, whose pieces are pieceOf(row, piece), to their places in the caller's outputs.
+// Copies the payloads of some rows from pieceOf(row, piece) to their places in the caller's outputs.
 template <class Rows>
 MOE_LANES void deliverPayloads(const Moving auto& s, const Rows& rows, const auto& arrivals, const auto& pieceOf,
                                WarpIndex team) {

@@ -1,5 +1,5 @@
-// The sender's side of dispatch, for both modes: each row is read once and stored to all ranks of the domain that it
-// goes to and, if it goes to others too, to this rank's own window, from where it is put.
+// The sender's side of dispatch, for both modes. Each row is read once and stored to all ranks of the domain that it
+// goes to. If it goes to other domains too, it is also stored to this rank's own window, from where it is put.
 #pragma once
 
 #include "device/protocol/core/expert_waves.h"
@@ -7,7 +7,7 @@
 
 namespace moe {
 
-// Destinations as an earlier route has left them in the handle.
+// Destinations that an earlier route has stored in the handle.
 struct RoutedLists {
   const HandleView& h;
 
@@ -16,10 +16,10 @@ struct RoutedLists {
   }
 };
 
-// Where the rows of tokens go. `Rows` says which of a token's rows go now: any(token), takes(destination). `Places`
-// says where a row goes in this domain, place(destination), and where it waits to be put to others, out(token): a Sink,
-// or of rows that are cast a CastSink. `Lists` has the destinations of each token in the order of Destination,
-// of(token, ordinal).
+// Where the rows of tokens go. `Rows` selects the rows that go now: any(token), takes(destination). `Places` gives the
+// place of a row in this domain, place(destination), and the place from which it is put to other domains, out(token). A
+// place is a Sink or, for cast rows, a CastSink. `Lists` has the destinations of each token in the order of
+// Destination: of(token, ordinal).
 template <class S, class Rows, class Places, class Lists = RoutedLists>
 struct Outgoing {
   using Placed = Places;
@@ -33,8 +33,9 @@ struct Outgoing {
   MOE_LANES int placesMax() const { return s.handle.destinationsMax; }
   MOE_LANES bool goes(int token) const { return rows.any(token); }
 
-  // Place `ordinal` of placesMax(): of a destination here, of the first destination in another domain, or none.
-  // Destinations take turns to be the first: in rank order all ranks would store to the same one at the same time.
+  // Place number `ordinal` of placesMax(). It is that of a destination in this domain, that of the puts (for the first
+  // destination in another domain), or none. The order of destinations rotates from rank to rank and token to token. In
+  // rank order, all ranks would store to the same destination at the same time.
   MOE_LANES Place place(int token, int ordinal) const {
     constexpr Place kNowhere{};
     const int at = (ordinal + s.comm.rank + token) % s.handle.destinationsMax;
@@ -45,7 +46,7 @@ struct Outgoing {
   }
 };
 
-// One payload (rows or side) of this warp's share of tokens: a list for streamRows.
+// One payload (rows or side) for this warp's share of tokens: a list for streamRows.
 template <class To, class Share = PartShare>
 struct PayloadOut {
   const To& to;
@@ -68,7 +69,7 @@ struct PayloadOut {
   }
 };
 
-// Both payloads at once: the side payload goes with the first part of its row.
+// Both payloads at once. The side payload is copied with the first part of its row.
 template <class To>
 struct RowsAndSidesOut {
   static constexpr bool kSides = true;
@@ -87,12 +88,12 @@ struct RowsAndSidesOut {
   MOE_LANES Sink sink(int i, int ordinal) const { return rows.sink(i, ordinal); }
 };
 
-// A row that is cast as one piece of memory: its codes, then its scales.
+// The place of a cast row that is one piece of memory: its codes, then its scales.
 MOE_LANES CastSink castPiece(std::uint8_t* row, std::uint32_t codeBytes) {
   return {row, row + codeBytes, 1};
 }
 
-// Rows that are cast: a list for castRows. Parts are of their elements.
+// Rows that are cast: a list for castRows. Parts divide their elements.
 template <class To, class Share = PartShare>
 struct CastOut {
   static constexpr bool kScatters = To::Placed::kScatters;

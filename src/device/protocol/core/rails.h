@@ -1,6 +1,6 @@
-// High throughput across domains: a token crosses to a domain once, to the rank there with this rank's place, its rail
-// peer, which forwards it to the final rows; the sums of combine come back the same way. Each rank serves one rail to
-// each other domain, in waves. Flags: README.md, "Rails".
+// High throughput across domains. A token crosses to a domain once: it goes to the rank there with this rank's place,
+// its rail peer, which forwards it to the final rows. The sums of combine return the same way. Each rank serves one
+// rail to each other domain, in waves. Flags: README.md, "Rails".
 #pragma once
 
 #include "device/protocol/core/handle_fault.h"
@@ -11,7 +11,7 @@ namespace moe {
 
 enum Rails : int { kDispatchRails, kCombineRails };
 
-// Rows of one payload in an area [domain][tokensMax] of at most `bytesMax` bytes each, packed.
+// Where a row of one payload lies in an area [domain][tokensMax] of rows of at most `bytesMax` bytes. Rows are packed.
 MOE_LANES std::uint64_t railRow(const CommView& c, std::uint64_t area, int bytesMax, std::uint32_t bytes, int domain,
                                 int index) {
   const std::int64_t part = std::int64_t{domain} * c.tokensMax * bytesMax;
@@ -27,14 +27,15 @@ MOE_LANES std::uint64_t connectionOfWave(int wave) {
   return static_cast<unsigned>(wave);
 }
 
-// True if the words [domain] at `area` have reached `number`: those of the rail peers, and this rank's own.
+// True if the words [domain] at `area` have reached `number`. These are the words of the rail peers and this rank's
+// own.
 MOE_LANES bool waitForRails(const AnySession auto& s, std::uint64_t area, std::uint64_t number, Phase phase) {
   const CommView& c = s.comm;
   return s.warp.waitAll(c, c.mine<Flag>(area), c.domains(), number,
                         Awaited{phase, c.rank - c.domainFirst, c.domainSize});
 }
 
-// This rank's word at `area`, of a rail peer, or of its own window.
+// Sets this rank's word at `area` in the window of a rail peer, or in its own window.
 MOE_LANES void tellRail(const AnySession auto& s, int domain, std::uint64_t area, std::uint64_t connection = 0) {
   const CommView& c = s.comm;
   const std::uint64_t word = area + static_cast<std::uint64_t>(c.domain()) * sizeof(Flag);
@@ -42,26 +43,27 @@ MOE_LANES void tellRail(const AnySession auto& s, int domain, std::uint64_t area
   s.warp.put(c, 1, [&](int) { return putWord(c.railPeer(domain), word, flagWord(s.number), connection); });
 }
 
-// What must agree between rail peers; with the first wave.
+// Where rail peers exchange the terms that must agree. Terms travel with the first wave.
 MOE_LANES std::uint64_t railSizesOffset(const CommView& c, Rails rails, int domain) {
   return c.far->at.railSizes + static_cast<std::uint64_t>(rails * c.domains() + domain) * sizeof(std::uint64_t);
 }
 
-// Instead of terms, a rank says why its domain delivers nothing: a handle's fault word. Terms are larger, since rows
-// have a size.
+// Whether `said` is a fault word instead of terms. A rank whose domain delivers nothing sends the handle's fault word.
+// Terms are larger than any fault word, because rows have a size.
 MOE_LANES bool isRailFault(std::uint64_t said) {
   return said <= kBadUsage;
 }
 
-// The rails of one operation: their words, and what its rail peers must have alike.
+// The rails of one operation: their flags, and the terms that its rail peers must share.
 struct RailWords {
   Rails rails;
-  std::uint64_t waves, free;  // flags: a wave's rows have come, and all that came has been read
-  std::uint64_t terms;        // what this rank says
-  Phase rows, freed;          // what waits for these are for
+  std::uint64_t waves, free;  // flags: `waves`: a wave's rows have arrived; `free`:
+                              // everything that arrived has been read
+  std::uint64_t terms;        // the word that this rank sends: terms or a fault word
+  Phase rows, freed;          // the phases of waits for `waves` and for `free`
 };
 
-// What is wrong with what the rail peer in `domain` says. One lane.
+// The fault that the word of the rail peer in `domain` shows, if any. For one lane.
 MOE_LANES Failure railFault(const AnySession auto& s, const RailWords& words, int domain) {
   const CommView& c = s.comm;
   if (domain == c.domain()) return {};
@@ -72,13 +74,14 @@ MOE_LANES Failure railFault(const AnySession auto& s, const RailWords& words, in
   }
   return disagreement(words.rows, c.railPeer(domain), words.terms, theirs);
 }
-// After the first wave's flags. The ranks of a domain say the same, or that it delivers nothing: so if one says
-// anything else than another, all ranks of all domains hear of it. 0: nothing is wrong.
+// The fault that the words of the rail peers show; 0: none. Valid after the first wave's flags. The ranks of a domain
+// all send the same terms, or all send a fault word. Therefore, if one rank's word differs from another's, all ranks of
+// all domains learn of it.
 MOE_LANES std::uint32_t railsFault(const AnySession auto& s, const RailWords& words) {
   return faultAmong(s, {0, s.comm.domains()}, [&](int domain) { return railFault(s, words, domain); });
 }
-// Keeps what is wrong in this domain, by faultOf(rank), or else what rail peers say. One warp, before the rails are
-// free for what the peers say next.
+// Keeps the first fault in this domain, found by faultOf(rank), or else the first fault that rail peers report. One
+// warp calls it before the rails are free for the rail peers' next words.
 template <class FaultOf>
 MOE_LANES void keepRailsFault(const AnySession auto& s, const RailWords& words, FaultOf faultOf) {
   const CommView& c = s.comm;
@@ -87,17 +90,17 @@ MOE_LANES void keepRailsFault(const AnySession auto& s, const RailWords& words, 
   });
 }
 
-// True if the rail peers have read what the operation before has sent them.
+// True if the rail peers have read everything that the previous operation sent them.
 MOE_LANES bool railsAreFree(const AnySession auto& s, const RailWords& words) {
   return waitForRails(s, words.free, s.number - 1, words.freed);
 }
-// True if a wave's rows have come over all rails.
+// True if a wave's rows have arrived over all rails.
 MOE_LANES bool railsHaveCome(const AnySession auto& s, const RailWords& words, int wave) {
   return waitForRails(s, railFlags(s.comm, words.waves, wave), s.number, words.rows);
 }
 
-// The rails are shared out among the warps. When all warps have filled what goes over the rails in a wave, the one that
-// serves a rail calls putRows(domain), and the wave's flag follows.
+// Divides the rails among the warps. When all warps have filled their parts of what a wave sends over the rails, the
+// warp that serves a rail calls putRows(domain) and then sets the wave's flag.
 template <class PutRows>
 MOE_LANES bool sendOverRails(const AnySession auto& s, const RailWords& words, int wave, PutRows putRows) {
   const CommView& c = s.comm;
@@ -117,7 +120,7 @@ MOE_LANES bool sendOverRails(const AnySession auto& s, const RailWords& words, i
   return true;
 }
 
-// When all warps of this rank have read what came over the rails, its rail peers may send more.
+// Allows the rail peers to send more, when all warps of this rank have read everything that arrived over the rails.
 MOE_LANES void freeRails(const AnySession auto& s, const RailWords& words) {
   const CommView& c = s.comm;
   Flag* taken = &c.state->railsTaken[words.rails];
@@ -127,7 +130,7 @@ MOE_LANES void freeRails(const AnySession auto& s, const RailWords& words) {
   for (int domain = 0; domain < c.domains(); ++domain) tellRail(s, domain, words.free);
 }
 
-// Rows of a wave that come over the rails, numbered from 0 across the domains.
+// The rows of a wave that arrive over the rails, numbered from 0 across the domains.
 struct RailRows {
   const HandleView& h;
   int wave;
@@ -141,7 +144,7 @@ struct RailRows {
     return rows;
   }
 };
-// Which row that is, and where its table is.
+// The domain and index of a row that arrived over a rail, and the place of its table.
 struct RailRow {
   int domain, index;
   std::int64_t table;

@@ -1,6 +1,6 @@
-// What a step does for the ranks of other domains, whose windows it cannot store to: it fills memory of its own window
-// and puts it. The ranks are shared out among the warps; the one that serves a rank puts its rows and, behind them, its
-// flag, when all warps of this rank have filled what is theirs.
+// How a step reaches ranks of other domains. It cannot store to their windows, so it fills memory of its own window and
+// puts from there. The ranks are divided among the warps. The warp that serves a rank waits until all warps of this
+// rank have filled their parts. Then it puts the rows, and its flag after them.
 #pragma once
 
 #include "device/protocol/core/session.h"
@@ -15,7 +15,7 @@ MOE_LANES void forRemoteRanks(const AnySession auto& s, Serve serve) {
   }
 }
 
-// A block of this rank's window, and where it goes in that of another.
+// A block of this rank's window, and its place in another rank's window.
 struct Block {
   std::uint64_t target, source;
   std::int64_t bytes;
@@ -28,7 +28,8 @@ MOE_LANES void putBlock(const AnySession auto& s, int to, const Block& block) {
   });
 }
 
-// This rank's word of the flags at `area`, at a remote rank, behind all that was put there by that connection before.
+// The put of this rank's word of the flags at `area` to a remote rank. It arrives after everything that was put there
+// over the same connection before.
 MOE_LANES Put flagPut(const CommView& c, int to, std::uint64_t area, std::uint64_t epoch, std::uint64_t connection = 0,
                       int content = 0) {
   return putWord(to, area + static_cast<std::uint64_t>(c.rank) * sizeof(Flag), flagWord(epoch, content), connection);
@@ -38,13 +39,14 @@ MOE_LANES void putFlag(const AnySession auto& s, int to, std::uint64_t area) {
   s.warp.put(s.comm, 1, [&](int) { return flagPut(s.comm, to, area, s.epoch); });
 }
 
-// `tell` for all remote ranks, by one warp.
+// Does tell() for all remote ranks. One warp calls it.
 MOE_LANES void tellRemote(const AnySession auto& s, std::uint64_t area) {
   if (!s.split()) return;
   s.warp.put(s.comm, s.comm.remoteRanks(), [&](int i) { return flagPut(s.comm, s.comm.remoteRank(i), area, s.epoch); });
 }
 
-// One warp tells every rank that this rank's stream has come to an operation: what it read in the one before is free.
+// Tells every rank that this rank has reached an operation, so that the memory that its previous operation read is
+// free. One warp does it.
 MOE_LANES void tellFree(const AnySession auto& s, const std::uint64_t& area) {
   if (s.w.index != 0) return;
   s.tell(area, s.epoch);

@@ -1,5 +1,5 @@
-// One warp's part in one operation: what it was given, which epoch it belongs to, and how it tells and waits for other
-// warps and ranks. Every step is an object that has a session; helpers of several steps take one.
+// One warp's part in one operation: its arguments, its epoch, and how it signals and awaits other warps and ranks.
+// Every step is an object that has a session. Helpers of several steps take one as an argument.
 #pragma once
 
 #include "device/policy/contract.h"
@@ -18,18 +18,19 @@ MOE_LANES int parityOf(std::uint64_t epoch) {
   return static_cast<int>(epoch % kParities);
 }
 
-// The warp that ends epochs: the first has other things to do for all.
+// Whether this warp ends epochs. It is the last warp, because the first has other work to do for all.
 MOE_LANES bool isLast(WarpIndex w) {
   return w.index == w.count - 1;
 }
 
-// An operation's place in its channel. A sending step starts the channel's next epoch; a receiving step of its own
-// takes the one that the handle's sending step noted.
+// An operation's place in its channel. A sending step starts the channel's next epoch. A receiving step takes the epoch
+// that the handle's sending step noted.
 struct Operation {
   Channel channel;
   std::uint64_t epoch;
-  std::uint64_t number;       // what the words reach by which its rows are handed over, if that is not the epoch
-  std::uint64_t weights = 0;  // of a combine that brings weights: how many did so, with this one
+  std::uint64_t number;       // the value that the words of its waves reach; the epoch,
+                              // unless operations are counted separately
+  std::uint64_t weights = 0;  // combines that carry weights: number of such combines, including this one
 };
 MOE_LANES std::uint64_t operationEpoch(const StepParams& p, Channel channel, std::uint64_t started) {
   return (p.phases & kSendPhase) != 0 ? p.comm.state->epoch[channel] + 1 : started;
@@ -64,14 +65,15 @@ struct Session {
 
   // ---- Ranks and domains
 
-  // More than one domain. Never so for a policy that cannot put: its code has nothing of what other domains need.
+  // Whether there is more than one domain. Always false for a policy that cannot put, so that its code contains nothing
+  // for other domains.
   MOE_LANES bool split() const { return Warp::kPuts && comm.split(); }
-  // True if this rank reaches `other` by puts alone.
+  // True if this rank reaches `other` only by puts.
   MOE_LANES bool isRemote(int other) const { return split() && !comm.inDomain(other); }
-  // HT takes rails.
+  // Whether the operation uses rails, which HT does across domains.
   MOE_LANES bool takesRails() const { return Warp::kPuts && handle.hasRails(); }
 
-  // Looks at ranks, by faultOf(rank); false if something is wrong, which is then reported.
+  // Checks ranks with faultOf(rank). False: one of them has a fault, which is then reported.
   template <class FaultOf>
   MOE_LANES bool allAreGood(Range ranks, FaultOf faultOf) const {
     const int faults = warp.scanInOrder(
@@ -86,21 +88,21 @@ struct Session {
     return faults == 0;
   }
 
-  // ---- The epoch's ends
+  // ---- The begin and the end of an epoch
 
   template <class... Looked>
   MOE_LANES bool stopped(Looked&... looked) const {
     return warp.stopped(comm, looked...);
   }
 
-  // Every warp of a sending step says here that it has read what begins and ends with an epoch.
+  // Every warp of a sending step calls this when it has read the state that changes at the end of an epoch.
   MOE_LANES void noteBegin() const { warp.mark(&comm.state->begun[channel], Meeting::begin, w); }
 
-  // True if every warp has read what begins and ends with this epoch.
+  // True if every warp has read the state that changes at the end of this epoch.
   MOE_LANES bool allHaveBegun() const { return waitForWarps(&comm.state->begun[channel], epoch); }
 
-  // One warp moves on to the next epoch, and by `last` what goes with it, when every warp has read what that changes:
-  // nothing that comes after in this step may read it.
+  // Ends the epoch: one warp sets the next epoch and calls `last`, which changes other state of the epoch. It waits
+  // until every warp has read that state. Nothing that follows in this step may read it.
   template <class Last>
   MOE_LANES void endEpoch(Last last) const {
     if (!allHaveBegun()) return;
@@ -110,9 +112,9 @@ struct Session {
     });
   }
 
-  // ---- Flags. An `area` is a reference so that it stays an operand in constant memory.
+  // ---- Flags. An `area` is passed by reference, so that it stays an operand in constant memory.
 
-  // True if all warps of this rank have done what a private word of theirs counts.
+  // True if a private word that this rank's warps count up has reached `value`.
   MOE_LANES bool waitForWarps(Flag* word, std::uint64_t value) const {
     return warp.waitAll(comm, word, 1, value, Awaited{Phase::ownWarps, comm.rank, 0});
   }
@@ -122,21 +124,22 @@ struct Session {
         1, [&](int) { return flag; }, word);
   }
 
-  // One warp tells every rank of the domain, by its word [this rank] of the flags at `area`, that what it waits for in
-  // `value`'s epoch is there.
+  // Tells every rank of the domain that this rank has reached epoch `value`, in word [this rank] of the flags at
+  // `area`. One warp does it.
   MOE_LANES void tell(const std::uint64_t& area, std::uint64_t value, std::uint32_t content = 0) const {
     warp.publishAll(
         comm.domainSize, [&](int i) { return comm.in<Flag>(comm.domainFirst + i, area) + comm.rank; },
         flagWord(value, content));
   }
 
-  // The same by all warps of a team together: the words reach the next epoch when the last of them has called.
+  // Tells the same by all warps of a team together. The words reach the next epoch when the last warp has called.
   MOE_LANES void announce(const std::uint64_t& area, Meeting meeting, WarpIndex team) const {
     warp.announce(
         comm.domainSize, [&](int i) { return comm.in<Flag>(comm.domainFirst + i, area) + comm.rank; }, meeting, team);
   }
 
-  // The same of flags that count rows: that of rank domainFirst + i has changed by moreOf(i) of each block.
+  // The same for flags that count rows. Each block adds its moreOf(i) to the number of rows in the flag of rank
+  // domainFirst + i.
   template <class MoreOf>
   MOE_LANES void announceRows(const std::uint64_t& area, MoreOf moreOf, Meeting meeting, WarpIndex team) const {
     warp.announceRows(
@@ -144,8 +147,8 @@ struct Session {
         team);
   }
 
-  // True if the flags [from] at `area` of this rank's window have reached `value`: of some ranks, of all, of the
-  // domain's, or this rank's own, to which all its warps announce.
+  // True if the flags [from] at `area` of this rank's window have reached `value`. The variants wait for some ranks,
+  // for all ranks, for those of the domain, or for this rank's own flag, which all its warps announce.
   MOE_LANES bool waitForRanks(const std::uint64_t& area, Range ranks, std::uint64_t value, Phase phase) const {
     return warp.waitAll(comm, comm.mine<Flag>(area) + ranks.begin, ranks.end - ranks.begin, value,
                         Awaited{phase, ranks.begin, 1});
@@ -153,7 +156,7 @@ struct Session {
   MOE_LANES bool waitForAll(const std::uint64_t& area, std::uint64_t value, Phase phase) const {
     return waitForRanks(area, allRanks(comm), value, phase);
   }
-  // The same, and take(rank, word) for each as it was found.
+  // Waits for all ranks, and calls take(rank, word) with each flag as it was found.
   template <class Take>
   MOE_LANES bool waitForAll(const std::uint64_t& area, std::uint64_t value, Phase phase, Take take) const {
     return warp.waitAll(comm, comm.mine<Flag>(area), comm.nranks, value, Awaited{phase, 0, 1}, take);
@@ -166,7 +169,7 @@ struct Session {
   }
 };
 
-// What helpers ask of the session that they are given.
+// The policy operations that helpers require of their session.
 template <class S>
 concept AnySession = Core<typename S::Policy>;
 template <class S>

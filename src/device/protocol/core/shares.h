@@ -1,4 +1,4 @@
-// How the warps of a team share work: tables by slices, rows by parts.
+// How the warps of a team divide work: tables by slices, rows by parts.
 #pragma once
 
 #include "device/view/views.h"
@@ -9,7 +9,7 @@ struct Range {
   int begin, end;
 };
 
-// Entries [begin, begin + count) of n are this warp's: consecutive, so that order is kept.
+// This warp's entries [begin, begin + count) of n entries. They are consecutive, so that order is kept.
 struct Slice {
   int begin, count;
 };
@@ -19,7 +19,7 @@ MOE_LANES Slice sliceOf(int n, WarpIndex w) {
   return {begin, begin + each < n ? each : n - begin};
 }
 
-// Of items [begin, end), those whose number is this warp's modulo the number of warps.
+// This warp's items of [begin, end): those whose number is the warp's index modulo the number of warps.
 struct Strided {
   int first, count, stride;
   MOE_LANES int at(int i) const { return first + i * stride; }
@@ -29,7 +29,7 @@ MOE_LANES Strided stridedOf(int begin, int end, WarpIndex w) {
   return {first, first < end ? (end - first + w.count - 1) / w.count : 0, w.count};
 }
 
-// A row part: item = row * parts + part.
+// A part of a row: item = row * parts + part.
 struct PartOf {
   int row;
   std::uint32_t begin, bytes;

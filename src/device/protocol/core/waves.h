@@ -1,5 +1,5 @@
-// Waves: shares of a HT operation's tokens that are handed over one by one, so that local work is done while later rows
-// are on their way. See docs/decisions/0016-waves.md.
+// Waves: shares of an HT operation's tokens that are handed over one by one, so that local work is done while later
+// rows are still travelling. See docs/decisions/0016-waves.md.
 #pragma once
 
 #include "device/protocol/core/session.h"
@@ -16,13 +16,13 @@ MOE_LANES Range tokensOfWave(int waves, int wave, int tokens) {
   return {(wave * tokens + waves - 1) / waves, ((wave + 1) * tokens + waves - 1) / waves};
 }
 
-// How many operations of a channel went like those of this handle: at once, or in waves. Such an operation's number is
-// what the words reach by which its rows are handed over.
+// The number of operations of a channel that went the same way as those of this handle: at once, or in waves. The words
+// by which an operation hands over its rows reach this number.
 MOE_LANES std::uint64_t& handedCount(const CommView& c, const HandleView& h, Channel channel) {
   return c.state->handed[goesInWaves(h) ? 1 : 0][channel];
 }
-// An operation of HT, or of LL rows that are read where they lie. `started`, `handed`: what the handle's sending step
-// noted.
+// An HT operation, or an LL operation whose rows are read where they lie. `started`, `handed`: epoch and number that
+// the handle's sending step noted.
 MOE_LANES Operation handedOperation(const StepParams& p, Channel channel, std::uint64_t started, std::uint64_t handed) {
   const bool sends = (p.phases & kSendPhase) != 0;
   return {channel, operationEpoch(p, channel, started), sends ? handedCount(p.comm, p.handle, channel) + 1 : handed};
@@ -33,22 +33,24 @@ MOE_LANES std::uint64_t waveFlags(const CommView& c, std::uint64_t area, int wav
   return area + static_cast<std::uint64_t>(wave * c.nranks) * sizeof(Flag);
 }
 
-// Warps may be several waves apart: each wave has words and a meeting of its own, so that shares do not mix.
+// Announces a wave. Warps may be several waves apart, so each wave has its own words and its own meeting, and shares do
+// not mix.
 MOE_LANES void announceWave(const AnySession auto& s, std::uint64_t area, int wave, WarpIndex team) {
   s.announce(waveFlags(s.comm, area, wave), static_cast<Meeting>(static_cast<int>(Meeting::waves) + wave), team);
 }
-// HT waves are handed over within the domain.
+// Waits for a wave. HT waves are handed over within the domain.
 MOE_LANES bool waitForWave(const AnySession auto& s, std::uint64_t area, int wave, Phase phase) {
   return s.waitForDomain(waveFlags(s.comm, area, wave), s.number, phase);
 }
 
-// Neighbouring warps, in a block and in the grid, run one wave apart: some send while others receive.
+// Whether a warp takes rows one wave later. Neighbouring warps, in a block and in the grid, run one wave apart, so that
+// some send while others receive.
 MOE_LANES bool takesLater(WarpIndex w) {
   return (w.index / w.blocks + w.index % w.blocks) % 2 != 0;
 }
 
-// What is taken is a wave behind what is handed over, or, `later`, two. If handOver(wave) or take(wave) is false, that
-// is the end.
+// Runs the waves of an operation. take() runs one wave after handOver() or, with `later`, two. If handOver(wave) or
+// take(wave) returns false, it ends.
 template <int kWaves, class HandOver, class Take>
 MOE_LANES bool inWaves(HandOver handOver, Take take, bool later = false) {
   if constexpr (kWaves == 1) {
@@ -63,7 +65,8 @@ MOE_LANES bool inWaves(HandOver handOver, Take take, bool later = false) {
     return true;
   }
 }
-// The same with rails: what came by them is forwarded a wave behind what is handed over, and a wave before it is taken.
+// Runs the waves of an operation over rails. forward() runs one wave after handOver(), and take() one wave after
+// forward().
 template <class HandOver, class Forward, class Take>
 MOE_LANES bool inWavesOverRails(HandOver handOver, Forward forward, Take take) {
   MOE_ROLLED
@@ -75,13 +78,13 @@ MOE_LANES bool inWavesOverRails(HandOver handOver, Forward forward, Take take) {
   return true;
 }
 
-// The first row, in FLAT order, of what a source sends from this wave on.
+// The first row, in FLAT order, of the rows that a source sends from this wave on.
 MOE_LANES int waveStart(const HandleView& h, int wave, int from) {
   return wave < kHtWaves ? h.arriving.waveStart[wave * h.map.nranks + from] : h.arriving.rankOffsets[from + 1];
 }
 
-// One lane, for each row that comes: notes the waves that begin with it or behind it. `before` is the wave of the
-// source's row before, -1 for its first; `end` is behind the source's last row.
+// Notes the waves that begin with or after an arriving row. One lane calls it for each row. `before` is the wave of the
+// source's previous row, -1 for its first; `end` is after the source's last row.
 MOE_LANES void laneNoteWaves(const HandleView& h, int row, int from, int before, int wave, int end) {
   for (int v = before + 1; v <= wave; ++v) h.arriving.waveStart[v * h.map.nranks + from] = row;
   if (row + 1 < end) return;
@@ -91,14 +94,14 @@ MOE_LANES void laneNoteNoRows(const HandleView& h, int from, int end) {
   for (int v = 0; v < kHtWaves; ++v) h.arriving.waveStart[v * h.map.nranks + from] = end;
 }
 
-// The rows of a wave that came, with numbers [begin, end): waves count on from one another, so that warps take turns
-// across them.
+// The arriving rows of a wave, with numbers [begin, end). Numbers continue from wave to wave, so that warps take turns
+// across waves.
 struct ArrivingRows {
   const HandleView& h;
   int waves, wave, begin, end;
-  const std::int32_t* list;  // row numbers; NULL: they follow from where each source's waves begin
+  const std::int32_t* list;  // row numbers; NULL: they follow from waveStart()
 
-  // In FLAT order.
+  // The row with this number, in FLAT order.
   MOE_LANES int row(int number) const {
     if (waves == 1) return number;
     if (list != nullptr) return list[number];
@@ -123,7 +126,7 @@ MOE_LANES ArrivingRows arrivingRows(const HandleView& h, int waves, int wave) {
   return {h, waves, wave, begin, end, nullptr};
 }
 
-// Parts of such rows, as the warps share them. Rows have numbers [begin, end), and row(number) in FLAT order.
+// Parts of such rows, as warps divide them. Rows have numbers [begin, end); row(number) is in FLAT order.
 template <class Rows>
 struct ArrivingParts {
   Rows rows;
