@@ -1,5 +1,5 @@
-// Combines whose rows travel in a wire format (rows/wire_row.h): the sums that are coded, and how the sums of rows
-// become sums of coded ones. Parts of rows are whole units here, and rows of the wire whole.
+// Combines whose rows travel in a wire format (rows/wire_row.h): sums that are coded, and sums of coded rows. Parts of
+// rows are whole units here. Addresses of coded rows are those of whole rows.
 #pragma once
 
 #include "device/protocol/combine/weights.h"
@@ -7,7 +7,7 @@
 
 namespace moe {
 
-// The row of a part in one of the caller's biases.
+// The part of a row in one of the caller's biases.
 MOE_LANES const std::uint8_t* biasRow(const CombineArgs& a, int bias, const PartOf& part) {
   const std::uint8_t* rows = bias == 0 && a.bias0 != nullptr ? a.bias0 : a.bias1;
   return rows + static_cast<std::int64_t>(part.row) * a.rowBytes + part.begin;
@@ -16,7 +16,7 @@ MOE_LANES int biasCount(const CombineArgs& a) {
   return (a.bias0 != nullptr ? 1 : 0) + (a.bias1 != nullptr ? 1 : 0);
 }
 
-// A part of one of the caller's rows for a token that came.
+// A part of one of the caller's rows for an arrived token.
 MOE_LANES const std::uint8_t* givenRow(const StepParams& p, const PartOf& part, int copy) {
   return p.combine.rows + static_cast<std::int64_t>(layoutRow(p.handle, part.row, copy)) * p.combine.rowBytes +
          part.begin;
@@ -25,7 +25,7 @@ MOE_LANES const std::uint8_t* givenRow(const StepParams& p, const PartOf& part, 
 MOE_LANES WireRow wireRowOf(const CombineArgs& a) {
   return {a.wire, a.elements};
 }
-// `parts`: as the row was cut.
+// `parts`: how the row is divided.
 MOE_LANES WirePart wirePartOf(const CombineArgs& a, const Parts& parts, const PartOf& part) {
   const auto element = [&](std::uint32_t bytes) {
     return static_cast<int>(a.rowType == kFp32 ? bytes / 4 : bytes / 2);
@@ -37,15 +37,16 @@ MOE_LANES PartOf wholeRow(const PartOf& part) {
   return {part.row, 0, 0};
 }
 
-// ---- The expert side: the coded sum of a token's rows here, in top-k order, of what Items are in prepare.h.
-// Coding takes so many instructions that one list serves all cases: a weight of 1 changes no bit.
+// ---- The expert side: the coded sum of a token's rows here, in top-k order, for the Items of prepare.h. One list
+// serves all cases, because coding takes many instructions. Rows without a weight are multiplied by 1, which changes no
+// bit.
 
 template <bool kLand, class Items, class S>
 struct CodedSums {
   static constexpr bool kLanding = kLand, kCodes = true, kReads = false;
   const S& s;
   Items items;
-  bool zeros;  // nothing is to count, and owners wait for rows
+  bool zeros;  // makes zeros: no row counts, but owners wait for rows
 
   MOE_LANES int count() const { return items.count(); }
   MOE_LANES int rowType() const { return s.args.rowType; }
@@ -72,8 +73,8 @@ MOE_LANES void prepareCoded(const S& s, const Items& items, bool zeros) {
   s.warp.reduceRows(s.comm, CodedSums<kLand, Items, S>{s, items, zeros});
 }
 
-// ---- Sums of coded rows, from a list of sums of rows that has a `share` of parts, args(), and rows(i): how many terms
-// come before the biases. `kAgain`: the sums are coded too.
+// ---- Sums of coded rows. `Sums` is a list of sums that has a `share` of parts, args(), and rows(i), which is the
+// number of terms before the biases. `kAgain`: the sums are coded again.
 template <class Sums, bool kAgain = false>
 struct OfCoded : Sums {
   static constexpr bool kCodes = kAgain, kReads = true;

@@ -1,29 +1,31 @@
-// The expert side of combine: one row per token that came, where the token's owner can read it, and the gradients of
-// the weights at the owner.
+// The expert side of combine. It makes one row for each arrived token, where the token's owner can read it, and stores
+// the gradients of the weights at the owner.
 #pragma once
 
 #include "device/protocol/combine/coded.h"
 
 namespace moe {
 
-// What rank `from` says to a rank.
+// The combine record that rank `from` sends to `rank`.
 MOE_LANES CombineRecord* combineRecord(const CommView& c, std::uint64_t epoch, int rank, int from) {
   const int at = parityOf(epoch) * c.nranks + from;
   return c.in<CombineRecord>(rank, c.at.htCombines) + at;
 }
 
-// ---- Rows that the first part of a combine leaves to the second. The first has few multiprocessors, beside the kernel
-// that makes the rows; when that has ended, there are more. LL alone, where nobody waits for a flag behind rows, and
-// not with weights of the combine's own, which the first part has brought.
+// ---- Rows that the first part of a combine leaves to the second. The first part has few multiprocessors, because it
+// runs alongside the kernel that makes the rows. When that kernel has ended, the second part has more. Only LL leaves
+// rows, because no rank waits there for a flag after the rows. Combines that carry weights of their own leave none,
+// because the second part does not wait for these.
 MOE_LANES bool leavesRows(const StepParams& p) {
   return p.combine.leaves != 0 && p.phases == kSendPhase && p.combine.arriving.count == 1 && p.combine.grads == 0 &&
          p.handle.weighted == 0 && !p.comm.split();
 }
 
-// ---- One row per token of those that came. `Items` are parts of rows in FLAT order, at(0) to at(count() - 1), and say
-// where such a row is made, place(row): nowhere if that is NULL. Sums take ChosenItems.
+// ---- One row for each arrived token. `Items` are parts of rows in FLAT order, at(0) to at(count() - 1). place(row)
+// tells where the row is made; NULL: it is not made. Sums take ChosenItems.
 
-// Those of the items that are made now: of `count` from `begin` on, each for which `mask` has a bit, again and again.
+// The items that are made now: of n items from `begin` on, those whose bit in `mask` is set. The mask repeats every 32
+// items.
 template <class Items>
 struct ChosenItems {
   Items items;
@@ -49,8 +51,8 @@ MOE_LANES ChosenItems<Items> allOf(const Items& items) {
   return {items, 0, items.count(), ~0u};
 }
 
-// The items, as such that wait until the kernel that makes the rows of this rank's experts has made theirs: an item
-// needs all of its token's rows here. One that is made nowhere needs none.
+// The items as a ReadyList. An item is ready when the kernel that makes the rows of this rank's experts has made all
+// rows of the item's token here. An item that is not made waits for nothing.
 template <class Items>
 struct AwaitedItems {
   const StepParams& p;
@@ -65,7 +67,7 @@ struct AwaitedItems {
     return p.combine.ready.words + number(entryOf(i, copy));
   }
   MOE_LANES std::uint32_t target() const { return p.combine.ready.value; }
-  // A row leaves in one piece, or others would not know which parts of it have left.
+  // Only rows in one piece may be left, because the second part does not know which parts of a row have been sent.
   MOE_LANES bool mayLeave() const {
     if constexpr (Items::kMayLeave) return leavesRows(p);
     return false;
@@ -88,7 +90,7 @@ struct AwaitedItems {
   }
 };
 
-// A copy, of layouts with a row per token.
+// Copies, for layouts with a row per token.
 template <bool kLand, class Items>
 struct PreparedCopies {
   static constexpr bool kLanding = kLand;
@@ -104,11 +106,11 @@ struct PreparedCopies {
   MOE_LANES Sink sink(int i, int) const {
     const PartOf part = items.at(i);
     std::uint8_t* row = items.place(part.row);
-    return {row == nullptr ? nullptr : row + part.begin, nullptr, !kLand};  // most land at peers
+    return {row == nullptr ? nullptr : row + part.begin, nullptr, !kLand};  // most rows land at peers
   }
 };
 
-// The sum of the rows of its experts here, in top-k order.
+// The sum of a token's rows here, in top-k order of its experts.
 template <bool kLand, class Items>
 struct PreparedSums {
   static constexpr bool kLanding = kLand;
@@ -135,7 +137,7 @@ struct PreparedWeightedSums : PreparedSums<kLand, Items> {
   }
 };
 
-// Zeros: of what came here nothing is to count, and owners wait for rows.
+// Zeros. They are sent if nothing that arrived here counts, because owners wait for rows.
 template <bool kLand, class Items>
 struct PreparedZeros {
   static constexpr bool kLanding = kLand;
@@ -166,13 +168,13 @@ MOE_LANES void prepareChosen(const S& s, const ChosenItems<Items>& chosen, bool 
   }
 }
 
-// A pick, and the scan behind it.
+// The next pick of ready items, and the scan after it.
 struct NextReady {
   ReadyPick pick;
   ReadyScan scan;
 };
-// A function of its own: what waits must not take registers from what moves rows. By value, as what is referred to
-// would lie in memory. It finds the items again, for the same reason.
+// A function of its own, because code that waits must not take registers from code that moves rows. The arguments are
+// passed by value, because references would force objects into memory. For the same reason it looks up the items again.
 template <Moves Warp, class Share>
 MOE_SELDOM NextReady nextReady(Warp warp, const StepParams& p, Share share, ReadyScan scan) {
   using Items = decltype(share.items(p));
@@ -180,7 +182,7 @@ MOE_SELDOM NextReady nextReady(Warp warp, const StepParams& p, Share share, Read
   return {pick, scan};
 }
 
-// What was chosen has been sent, as the second part must know.
+// Notes that the chosen rows have been sent, so that the second part skips them.
 template <class Items>
 MOE_LANES void noteSent(const auto& s, const ChosenItems<Items>& chosen) {
   s.warp.forEach(chosen.count(), [&](int i) {
@@ -188,9 +190,10 @@ MOE_LANES void noteSent(const auto& s, const ChosenItems<Items>& chosen) {
   });
 }
 
-// All of them, as they become ready; at once if the caller says nothing of that, or if they were left. False if some
-// did not. `zeros`: instead, of rows in a wire format alone. Others have prepareZeroRows. Without kWaits there is no
-// such wait. `share` has this warp's: items(params).
+// Makes all rows as they become ready, or at once if the caller gives no ready words or the rows were left by the first
+// part. False: some rows were not ready in time. `zeros` makes zeros instead; only for rows in a wire format, since
+// others have prepareZeroRows. Without kWaits it never waits for ready words. `share` gives this warp's items:
+// items(params).
 template <bool kLand, bool kWaits = true, Combining S, class Share>
 MOE_LANES bool prepareRows(const S& s, const Share& share, bool zeros) {
   using Items = decltype(share.items(s.p));
@@ -206,9 +209,9 @@ MOE_LANES bool prepareRows(const S& s, const Share& share, bool zeros) {
         scan = next.scan;
       }
     }
-    auto now = allOf(share.items(s.p));  // behind the wait, during which its registers are free
+    auto now = allOf(share.items(s.p));  // looked up after the wait, so that its registers are free during the wait
     if (waits) now.choose(next.pick);
-    prepareChosen<kLand>(s, now, zeros);  // here alone: it is long when compiled
+    prepareChosen<kLand>(s, now, zeros);  // called in this one place, because its code is long
     if constexpr (kWaits && Items::kMayLeave) {
       if (waits && leavesRows(s.p)) noteSent(s, now);
     }
@@ -221,7 +224,7 @@ MOE_LANES void prepareZeroRows(const S& s, const Items& items) {
   s.warp.reduceRows(s.comm, PreparedZeros<kLand, Items>{s.p, items});
 }
 
-// A share of the rows, to where they are read.
+// A share of the rows, made in the place where owners read them.
 struct PreparedShare {
   static constexpr bool kMayLeave = false;
   const StepParams& p;
@@ -242,7 +245,7 @@ struct PreparedShare {
   }
 };
 
-// A warp's share of one wave of them.
+// A warp's share of one wave of rows.
 template <int kWaves>
 struct PreparedWave {
   WarpIndex w;
@@ -257,11 +260,11 @@ MOE_LANES bool prepares(const CombineArgs& a) {
   return a.inPlace == 0 || a.grads != 0;
 }
 
-// ---- What must agree in an LL combine: words of their own, so that rows need not wait for them; with the flags of
-// other domains, which are no sums of shares
+// ---- Terms of an LL combine. They have words of their own, so that rows need not wait for them. Other domains send
+// them in the flags, which there are not sums of shares.
 
-// One warp tells the domain. In combines that do not land neither the first, which hands rows over, nor the last, which
-// has the fewest and so looks at what the others say.
+// Whether this warp tells the domain the terms. In combines that do not land it is neither the first warp, which hands
+// rows over, nor the last, which has the fewest rows and therefore checks the others' terms.
 MOE_LANES bool tellsTerms(WarpIndex w) {
   return w.index == (w.count > 2 ? w.count - 2 : 0);
 }
@@ -270,7 +273,8 @@ MOE_LANES void tellTerms(const Combining auto& s) {
   s.tell(llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), s.epoch, s.args.terms);
 }
 
-// Looks at the terms of `ranks`. Those of other domains came with their flags; for others it waits.
+// Compares the terms of `ranks` with ours. The terms of other domains have arrived with their flags; it waits for those
+// of this domain.
 MOE_LANES bool termsAgree(const Combining auto& s, Range ranks) {
   const std::uint64_t area = llFlags(s.comm, s.handle, s.comm.at.llCombineSizes);
   if (!s.waitForDomain(area, s.epoch, Phase::combineRows)) return false;
@@ -281,8 +285,8 @@ MOE_LANES bool termsAgree(const Combining auto& s, Range ranks) {
   });
 }
 
-// LL, right after a combine of the same set: what that one made, and its terms, may be written again when every rank
-// has read it. With a dispatch in between, everybody has.
+// For an LL combine that follows a combine of the same set. The rows and terms of the previous combine may be
+// overwritten when every rank has read them. After a dispatch in between, every rank has.
 MOE_LANES bool waitForReaders(const Combining auto& s, bool silent) {
   const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llCombineFree);
   tellFree(s, free);
@@ -290,7 +294,7 @@ MOE_LANES bool waitForReaders(const Combining auto& s, bool silent) {
   return !writes || s.waitForAll(free, s.epoch, Phase::combineSlots);
 }
 
-// ---- Whether there are rows enough
+// ---- Whether there are enough rows
 
 MOE_LANES CombineRecord ownRecord(const CombineArgs& a) {
   return {a.rowsOffset,
@@ -301,7 +305,7 @@ MOE_LANES CombineRecord ownRecord(const CombineArgs& a) {
           static_cast<std::int16_t>(a.grads != 0 && a.weightGrads == nullptr ? 1 : 0)};
 }
 
-// What rank `from` lacks for the rows that had arrived there, if anything.
+// The fault of rank `from`, if its rows do not cover what had arrived there.
 MOE_LANES Failure rowsFault(const HandleView& h, const CombineRecord& record, int from) {
   const std::int64_t arrived = h.sent.flatRowsOf[from], rows = h.sent.layoutRowsOf[from];
   if (arrived == 0) return {};
@@ -311,27 +315,27 @@ MOE_LANES Failure rowsFault(const HandleView& h, const CombineRecord& record, in
   return fits ? Failure{} : tooLittle(Fault::staging, Phase::combineRows, from, record.capacity, arrived);
 }
 
-// LL has no records: what a rank lacks for what had arrived there is its own matter.
+// The same check for LL, which has no records: each rank checks only its own rows.
 MOE_LANES Failure llRowsFault(const StepParams& p) {
   const CombineArgs& a = p.combine;
   if (a.held == kAnyRows && (a.grads == 0 || a.weightGrads != nullptr)) return {};
   CombineRecord mine = ownRecord(a);
-  mine.prepared = 0;  // in slots, of which there are enough
+  mine.prepared = 0;  // rows lie in slots, of which there are always enough
   return rowsFault(p.handle, mine, p.comm.rank);
 }
-// So of LL a rank may have nothing that counts, while the others wait for its rows: it gives zeros.
-// `fault`: the handle's.
+// Whether this rank gives zeros. An LL rank may have no valid rows, while others wait for its rows. `fault`: that of
+// the handle.
 MOE_LANES bool givesZeros(const Combining auto& s, std::uint32_t fault) {
   return fault != 0 || llRowsFault(s.p).fault != Fault::none;
 }
-// Kept by one warp, when all have asked that.
+// Keeps the fault. One warp calls it, after all warps have called givesZeros().
 template <Moves Warp>
 MOE_SELDOM void keepLlRowsFault(Warp warp, const StepParams& p) {
   const Failure why = llRowsFault(p);
   if (why.fault != Fault::none) keepFault(warp, p.handle, why);
 }
 
-// LL: the rows that wait for remote owners, who cannot read them here, and their gradients; each call by another
+// LL: puts the rows for remote owners, who cannot read them here, and their gradients. Each combine uses another
 // connection.
 MOE_LANES void llPutSums(const Combining auto& s) {
   const CommView& c = s.comm;

@@ -1,11 +1,11 @@
-// Weights that a combine brings, and their gradients: values of entries, beside the rows.
+// Weights that a combine carries, and gradients of weights. Both are values of entries that travel with the rows.
 //
-// Gradients, in both modes: they go to [token][k] at the owner; each entry has exactly one source. To owners in other
-// domains they go by the row's index there: LL from here, HT over the rail of the owner.
+// Gradients, in both modes, go to [token][k] at the owner. Each entry has exactly one source. Gradients for owners in
+// other domains are ordered by the row's index there: LL puts them from here, HT over the owner's rail.
 //
-// Weights that a combine brings: the owner of tokens has them, and the rows are summed at the ranks of their experts.
-// So each rank first stores its weights to all ranks, in its own order, and the expert side looks an entry up by what
-// its header says. Flags: README.md, "Weights of a combine".
+// Weights that a combine carries are known to the owner of tokens, but the rows are summed at the ranks of their
+// experts. Therefore each rank first stores its weights to all ranks, in its own order. The expert side looks up an
+// entry's weight by the row's header. Flags: README.md, "Weights of a combine".
 #pragma once
 
 #include "device/protocol/core/deliver.h"
@@ -15,7 +15,7 @@
 
 namespace moe {
 
-// The flags and gradients of one mode.
+// The flags and the gradients of one mode in the window.
 struct CombineArea {
   std::uint64_t ready, grads;
 };
@@ -33,13 +33,13 @@ MOE_LANES Channel combineChannel(const HandleView& h) {
   return h.lowLatency == 0 ? kHtCombineChannel : llChannel(kLlCombineChannel, h.llSet);
 }
 
-// A session of a combine, with what it was asked for. `kCodes`: its rows travel in a wire format.
+// The session of a combine, with the combine's arguments. `kCodes`: its rows travel in a wire format.
 template <Moves Warp, bool kCodes = false>
 struct CombineSession : Session<Warp> {
   static constexpr bool kCoded = kCodes;
   const CombineArgs& args;
   CombineArea area;
-  std::uint64_t weights;  // 0: none are brought
+  std::uint64_t weights;  // number among the combines that carry weights; 0: it carries none
 
   MOE_LANES CombineSession(const Warp& policy, const StepParams& params, WarpIndex index, const Operation& operation)
       : Session<Warp>(policy, params, index, operation),
@@ -64,7 +64,7 @@ MOE_LANES std::uint64_t railGradsRow(const CommView& c, std::uint64_t area, std:
   return gradsRow(c, area, domain * c.tokensMax + index);
 }
 
-// Where the gradients of an arriving row go.
+// Where the gradients of an arrived row go.
 MOE_LANES float* gradsOfRow(const Combining auto& s, int row) {
   const CommView& c = s.comm;
   const HandleView& h = s.handle;
@@ -78,7 +78,7 @@ MOE_LANES float* gradsOfRow(const Combining auto& s, int row) {
   return c.in<float>(forwarder, railGradsRow(c, c.far->at.railGradsOut, source / c.domainSize, headIndex(head)));
 }
 
-// `silent`: zeros.
+// With `silent` it sends zeros.
 MOE_LANES void pushWeightGrads(const Combining auto& s, bool silent = false) {
   const HandleView& h = s.handle;
   const Slice slice = sliceOf(*h.arriving.rows, s.w);
@@ -94,7 +94,7 @@ MOE_LANES void pushWeightGrads(const Combining auto& s, bool silent = false) {
   });
 }
 
-// Where the gradient of entry k of a token has come. One lane.
+// Where the gradient of entry k of a token arrives. For one lane.
 MOE_LANES const float* gradOfEntry(const Combining auto& s, int token, int k, int expert) {
   const CommView& c = s.comm;
   const HandleView& h = s.handle;
@@ -114,20 +114,21 @@ MOE_LANES void takeWeightGrads(const Combining auto& s) {
   const Slice slice = sliceOf(s.args.tokens, s.w);
   s.warp.forEach(slice.count * h.topk, [&](int i) {
     const int entry = slice.begin * h.topk + i, token = entry / h.topk, id = h.sent.ids[entry];
-    // The sum of merged weights has the gradient of each of them.
+    // Merged entries all have the gradient of their summed weight.
     const int k = isMerged(id) ? mergedInto(id) : entry % h.topk,
               expert = isMerged(id) ? h.sent.ids[token * h.topk + k] : id;
     s.args.outWeightGrads[entry] = expert >= 0 ? s.warp.laneLoad(gradOfEntry(s, token, k, expert)) : 0.0f;
   });
 }
 
-// A combine, as one that brings weights if its handle's do: before its warps say that they have begun.
+// Sets the number of a combine that carries weights, if its handle's combines do. It must be called before the step's
+// warps say that they have begun.
 MOE_LANES Operation withWeights(const StepParams& p, Operation which) {
   const bool brings = p.handle.weighted != 0 && (p.phases & kSendPhase) != 0;
   which.weights = brings ? p.comm.state->weighted[which.channel] + 1 : 0;
   return which;
 }
-// What a sending step leaves for the next one. One lane.
+// Notes the number for the next step. For one lane.
 MOE_LANES void noteWeights(const Combining auto& s) {
   if (s.weights != 0) s.comm.state->weighted[s.channel] = s.weights;
 }
@@ -135,7 +136,7 @@ MOE_LANES void noteWeights(const Combining auto& s) {
 MOE_LANES std::uint64_t weightsReady(const Combining auto& s) {
   return s.handle.lowLatency != 0 ? llFlags(s.comm, s.handle, s.comm.at.llWeightsReady) : s.comm.at.htWeightsReady;
 }
-// Where the weights of rank `from` are in a window, [tokens][topk].
+// Where the weights of rank `from` lie in a window, [tokens][topk].
 MOE_LANES std::uint64_t weightsFrom(const Combining auto& s, int from) {
   const CommView& c = s.comm;
   const bool lowLatency = s.handle.lowLatency != 0;
@@ -144,7 +145,8 @@ MOE_LANES std::uint64_t weightsFrom(const Combining auto& s, int from) {
   return gradsRow(c, lowLatency ? c.at.llWeights : c.at.htWeights, (part * c.nranks + from) * tokens);
 }
 
-// The weight of an entry of this rank's tokens. Merged entries count with the first one, which has their sum. One lane.
+// The weight of an entry of this rank's tokens. Merged entries count with the first of them, which has their sum. For
+// one lane.
 MOE_LANES float ownWeight(const StepParams& p, int entry) {
   const HandleView& h = p.handle;
   const float* given = p.combine.topkWeights;
@@ -159,14 +161,15 @@ MOE_LANES float ownWeight(const StepParams& p, int entry) {
   return sum;
 }
 
-// The weight of an entry of a row that came, where its owner has stored it.
+// The weight of an entry of an arrived row, which its owner has stored here.
 MOE_LANES float broughtWeight(const Combining auto& s, const Quad& head, const Quad& entry) {
   const float* weights = s.comm.template mine<float>(weightsFrom(s, headSource(head)));
   const int at = headToken(head) * s.handle.topk + entryTopk(entry);
   return s.warp.laneLoad(weights + at);
 }
 
-// What a sending step does before it makes rows; if it applies weights, the wait for all of them. False if that failed.
+// Stores this rank's weights to all ranks. A sending step calls it before it makes rows. If the step applies weights,
+// it waits for those of all ranks. False: that wait failed.
 MOE_LANES bool bringWeights(const Combining auto& s) {
   if (s.weights == 0) return true;
   const CommView& c = s.comm;
