@@ -1,6 +1,6 @@
-// The route's first part: who uses what. Tokens are taken 32 at a time, as a chunk; of each chunk there is one word per
-// bucket (an expert or a rank), whose bit t says that token t uses it. So a token's position among the users of a
-// bucket is a count of bits, and no order of execution shows.
+// The route's first part: finding the users of experts and ranks. Tokens are taken 32 at a time, as a chunk. Each chunk
+// has one word per bucket (an expert or a rank); bit t of it is set if token t uses the bucket. A token's position
+// among the users of a bucket is then a count of bits, which does not depend on the order of execution.
 #pragma once
 
 #include "device/protocol/core/expert_waves.h"
@@ -8,50 +8,50 @@
 
 namespace moe {
 
-// ---- A warp's share of a route: its tokens, and the tables that it alone writes and reads. They lie in scratch memory
-// as far as there is room (`scratchMemory`), else in the handle.
+// ---- A warp's share of a route: its tokens, and the tables that only it writes and reads. They lie in scratch memory
+// if they fit (`scratchMemory`), else in the handle.
 
 struct RouteSlice {
   Slice tokens, chunks;
-  // Of its tokens and chunks alone, the first of them first.
+  // Tables of the warp's own tokens and chunks, from the first of them on.
   std::uint32_t* users;       // [chunks][buckets] bit t: token t of the chunk uses the bucket
   std::int32_t* chunkStart;   // [chunks][buckets] position of a chunk among this warp's users
   std::int32_t* ids;          // [tokens][topk] as in the handle
   float* weights;             // [tokens][topk]
   std::int32_t* entryRow;     // [tokens][topk]
   Destination* destinations;  // [tokens][slots]
-  // Of all buckets and ranks.
+  // Tables of all buckets and ranks.
   std::int32_t* counts;         // [buckets] users among this warp's tokens
-  std::int32_t* totals;         // [buckets] of all warps; the first warp's alone
+  std::int32_t* totals;         // [buckets] totals of all warps; only in the first warp
   std::int32_t* place;          // [buckets] where this warp's tokens begin in a bucket
   std::int32_t* groups;         // [experts + 1] where the groups of all experts begin
   std::int32_t* rankBase;       // [nranks] where this rank's rows begin at a rank, in FLAT order
   std::int32_t* rankOffsets;    // [nranks + 1] as in the handle
   std::int32_t* waveRowsStart;  // as in the handle
 
-  // Entries of this warp's token `token`.
+  // The entries of this warp's token `token`.
   MOE_LANES std::int32_t* idsOf(const HandleView& h, int token) const { return ids + std::int64_t{token} * h.topk; }
   MOE_LANES std::int32_t* entryRowsOf(const HandleView& h, int token) const {
     return entryRow + std::int64_t{token} * h.topk;
   }
-  // Of this warp's token `token`, in bucket `bucket`.
+  // Whether this warp's token `token` uses bucket `bucket`.
   MOE_LANES bool uses(const HandleView& h, int token, int bucket) const {
     return (users[token / kChunkTokens * h.buckets() + bucket] >> token % kChunkTokens & 1u) != 0;
   }
-  // Where it comes among those that this rank has for the bucket; with `place` complete, for an expert, its row.
+  // The token's position among this rank's users of the bucket. When `place` is complete, it is the row, for an expert.
   MOE_LANES int positionOf(const HandleView& h, int token, int bucket) const {
     const int at = token / kChunkTokens * h.buckets() + bucket;
     return place[bucket] + chunkStart[at] + bitCount(users[at] & ((1u << token % kChunkTokens) - 1));
   }
 };
 
-// Hands out a warp's scratch memory.
+// Allocates a warp's scratch memory.
 template <Computes Warp>
 class ScratchMemory {
  public:
   MOE_LANES explicit ScratchMemory(const Warp& warp) : next_(warp.scratchMemory()) {}
 
-  // `count` items there if they fit, else those at `elsewhere`.
+  // Returns scratch memory for `count` items if they fit, else `elsewhere`.
   template <class Item>
   MOE_LANES Item* take(Item* elsewhere, std::int64_t count) {
     const std::int64_t bytes = roundUp(count * std::int64_t{sizeof(Item)}, 16);
@@ -67,7 +67,7 @@ class ScratchMemory {
   std::int64_t room_ = Warp::kScratchBytes;
 };
 
-// What is used most comes first.
+// Tables that are used most are allocated first.
 template <Computes Warp>
 MOE_LANES RouteSlice routeSlice(const Warp& warp, const StepParams& p, WarpIndex w) {
   const HandleView& h = p.handle;
@@ -113,11 +113,11 @@ concept Routing = Computing<S> && requires(const S r) {
   r.own;
 };
 
-// The sums of what several have: of those before number `own`, and of all n.
+// The sum of the values before number `own`, and the sum of all n.
 struct Sums {
   int before, all;
 };
-// Looked up kAtOnce at a time, as a look-up takes longer than to add. One lane.
+// Sums values in groups of kAtOnce look-ups, because a look-up takes longer than an addition. For one lane.
 template <int kAtOnce, class ValueOf>
 MOE_LANES Sums laneSums(int n, int own, ValueOf valueOf) {
   Sums sums{0, 0};
@@ -135,14 +135,14 @@ MOE_LANES Sums laneSums(int n, int own, ValueOf valueOf) {
   return sums;
 }
 
-// The expert of an entry as the caller has named it.
+// The expert that the caller has named for an entry.
 MOE_LANES std::int64_t givenIndexAt(const HandleView& h, const RouteArgs& a, int entry) {
   return h.wideIndex != 0 ? static_cast<const std::int64_t*>(a.topkIdx)[entry]
                           : static_cast<const std::int32_t*>(a.topkIdx)[entry];
 }
 
-// The physical expert of an entry that names expert `id` of a placement; -1: it is on no rank of these; or a number
-// that no expert has.
+// The physical expert of an entry that names expert `id` of a placement. -1: the expert is on no rank of the map. An
+// invalid `id` gives a number that no expert has.
 template <class View>
 MOE_SELDOM std::int64_t placedIndex(const View& h, int entry, std::int64_t id) {
   if (id < 0 || id >= h.placesNamed) return id;
@@ -152,23 +152,24 @@ MOE_SELDOM std::int64_t placedIndex(const View& h, int entry, std::int64_t id) {
   const int token = h.byTopk.of(entry), turn = token - replicas.byCount.of(token) * replicas.count;
   return h.placement->list(h.placesNamed)[replicas.first + turn];
 }
-// The physical expert of an entry that the caller has named `id`. What cannot be stays what cannot be.
+// The physical expert of an entry that the caller has named `id`. An invalid id stays invalid.
 MOE_LANES std::int64_t placed(const HandleView& h, int entry, std::int64_t id) {
   return h.placement == nullptr ? id : placedIndex(h, entry, id);
 }
-// The same by the entry alone. Look-ups side by side take givenIndexAt: a branch among them would part their loads.
+// The same, with the look-up of the id. Code that looks up several entries at once uses givenIndexAt instead, because a
+// branch among the loads would separate them.
 MOE_LANES std::int64_t indexAt(const HandleView& h, const RouteArgs& a, int entry) {
   return placed(h, entry, givenIndexAt(h, a, entry));
 }
 
-// An entry as it counts: its physical expert, its weight, and the entry of its token that it counts with.
+// An entry as it is counted: its physical expert, its weight, and the entry of its token that it counts with.
 struct TakenEntry {
   std::int64_t id;
   float weight;
   int with;
 };
-// If the handle merges, an expert that a token names again counts where the token names it first, with the sum of its
-// weights. One lane.
+// Reads an entry. If the handle merges, an expert that a token names again counts with the first entry that names it,
+// whose weight is the sum. For one lane.
 MOE_LANES TakenEntry takenEntry(const HandleView& h, const RouteArgs& a, int entry) {
   const auto weightOf = [&](int i) { return a.topkWeights != nullptr ? a.topkWeights[i] : 1.0f; };
   const int first = h.byTopk.of(entry) * h.topk;
@@ -183,34 +184,35 @@ MOE_LANES TakenEntry takenEntry(const HandleView& h, const RouteArgs& a, int ent
   return taken;
 }
 
-// What is wrong with an entry, if anything, by itself.
+// The fault of an entry by itself, if any.
 MOE_LANES Fault indexFault(const HandleView& h, std::int64_t id) {
   return id < -1 || id >= h.map.experts ? Fault::badIndex : Fault::none;
 }
-// The words of the chunk of this warp's token `token`, and the token's bit in them.
+// `usersOf`: the words of the chunk of this warp's token `token`. `bitOf`: the token's bit in them.
 MOE_LANES std::uint32_t* usersOf(const Routing auto& r, int token) {
   return r.own.users + std::int64_t{token / kChunkTokens} * r.handle.buckets();
 }
 MOE_LANES std::uint32_t bitOf(int token) {
   return 1u << token % kChunkTokens;
 }
-// Entries that cannot be make their token one of a bucket that all routes have: so the first warp learns of it.
+// Notes that a token has an invalid entry: the token becomes a user of the fault bucket, which all routes have. The
+// first warp learns of it from the totals.
 MOE_LANES void laneNoteFault(const Routing auto& r, int token) {
   r.warp.laneOr(usersOf(r, token) + r.handle.faultBucket(), bitOf(token));
 }
 
-// Entry k of a token as the handle keeps it: its expert or, below 0, none, or the entry that it is merged into.
+// Entry k of a token as the handle keeps it: its expert, or below 0 none or the entry that it is merged into.
 MOE_LANES int keptId(const HandleView& h, int k, const TakenEntry& taken) {
   if (indexFault(h, taken.id) != Fault::none) return -1;
   return taken.with != k ? idOfMerged(taken.with) : static_cast<int>(taken.id);
 }
 
-// Keeps entry k of this warp's token `token` for the handle, without an expert if that cannot be. Returns the expert,
-// or below 0. One lane.
+// Keeps entry k of this warp's token `token` in the handle; an invalid entry gets no expert. Returns the expert, or a
+// number below 0. For one lane.
 MOE_LANES int laneKeepEntry(const Routing auto& r, int token, int k, const TakenEntry& taken) {
   const int own = token * r.handle.topk + k, entry = r.own.tokens.begin * r.handle.topk + own;
   const int expert = keptId(r.handle, k, taken);
-  if (expert == -1 && taken.id != -1) laneNoteFault(r, token);  // unused, but not given as unused
+  if (expert == -1 && taken.id != -1) laneNoteFault(r, token);  // unused, but the caller has not marked it as unused
   r.own.ids[own] = r.handle.sent.ids[entry] = expert;
   r.own.weights[own] = r.handle.sent.weights[entry] = taken.weight;
   return expert;
@@ -226,18 +228,18 @@ MOE_LANES void takeEntries(const Routing auto& r) {
       });
 }
 
-// Of a token's entries `ids`, an earlier one is the same as entry k.
+// True if entry k repeats an earlier entry of the token's entries `ids`.
 MOE_LANES bool comesTwice(const std::int32_t* ids, int k) {
   return laneSums<8>(k, 0, [&](int other) { return ids[other] == ids[k] ? 1 : 0; }).all != 0;
 }
-// No other entry of the token names a lower expert of this one's rank.
+// True if no other entry of the token names a lower expert of the same rank.
 MOE_LANES bool isLowestOnRank(const HandleView& h, const std::int32_t* ids, int expert, int rank) {
   const int first = h.map.first(rank);
   const auto isLower = [&](int k) { return ids[k] >= first && ids[k] < expert ? 1 : 0; };
   return laneSums<8>(h.topk, 0, isLower).all == 0;
 }
 
-// One lane, for an entry of this warp's token `token`: the buckets that it uses.
+// Marks the buckets that an entry of this warp's token `token` uses. For one lane.
 MOE_LANES void laneMarkUser(const Routing auto& r, int token, int expert) {
   const HandleView& h = r.handle;
   const int rank = h.map.rankOf(expert);
@@ -260,13 +262,13 @@ MOE_LANES void markUsers(const Routing auto& r) {
   });
 }
 
-// A lane may have its tokens for itself (`kWholeTokens`): then it looks at each entry once, and both ways come to the
-// same. Rails want more of a token: there its lanes share it on every machine.
+// Whether one lane does all work on a token (`kWholeTokens`), and so looks at each entry once. Both ways have the same
+// result. Rails need more work per token, so there the lanes share a token on every machine.
 MOE_LANES bool takesWholeTokens(const Routing auto& r) {
   return r.kWholeTokens && !r.takesRails();
 }
 
-// The entries of this warp's token `token`, and the buckets that it uses.
+// Takes the entries of this warp's token `token`, and marks the buckets that it uses.
 MOE_LANES void laneTakeToken(const Routing auto& r, int token) {
   std::uint32_t* users = usersOf(r, token);
   const std::uint32_t bit = bitOf(token);
@@ -290,7 +292,7 @@ MOE_LANES void laneTakeToken(const Routing auto& r, int token) {
   }
 }
 
-// How many users each bucket has among this warp's tokens, and where each chunk's begin.
+// Counts the users of each bucket among this warp's tokens, and finds where each chunk's users begin.
 MOE_LANES void sumChunks(const Routing auto& r) {
   const int buckets = r.handle.buckets();
   r.warp.forEach(buckets, [&](int bucket) {
@@ -306,7 +308,7 @@ MOE_LANES void sumChunks(const Routing auto& r) {
   });
 }
 
-// The users of each bucket among this warp's tokens, and how many there are.
+// Finds and counts the users of each bucket among this warp's tokens.
 MOE_LANES void countTokens(const Routing auto& r) {
   const int buckets = r.handle.buckets();
   r.warp.forEach(r.own.chunks.count * buckets, [&](int i) { r.own.users[i] = 0; });
@@ -319,15 +321,16 @@ MOE_LANES void countTokens(const Routing auto& r) {
   sumChunks(r);
 }
 
-// The warps of this rank meet; then each knows where its own tokens begin in every bucket that counts for rows. The
-// first, which sends them, knows the totals. `counted`: the word at which they meet, for the time `number`.
+// Lets the warps of this rank meet. Each then computes where its own tokens begin in every bucket that it needs for
+// rows. The first warp, which sends the totals, computes these too. `counted`: the word at which the warps meet, which
+// reaches `number`.
 MOE_LANES bool sumWarps(const Routing auto& r, Flag* counted, Meeting meeting, std::uint64_t number) {
   if (r.w.count > 1) {
     r.warp.mark(counted, meeting, r.w);
     if (!r.waitForWarps(counted, number)) return false;
   }
   const int buckets = r.handle.buckets(), first = r.w.index == 0 || expertRows(r.handle) ? 0 : r.handle.map.experts;
-  // The first needs to know of all others, the rest of those before them.
+  // The first warp needs the counts of all other warps; every other warp needs those of the warps before it.
   const bool leads = r.w.index == 0;
   const std::int32_t* counts = r.handle.sent.tables.warpCounts + (leads ? buckets : 0);
   const int others = leads ? r.w.count - 1 : r.w.index;
@@ -341,7 +344,7 @@ MOE_LANES bool sumWarps(const Routing auto& r, Flag* counted, Meeting meeting, s
   return true;
 }
 
-// A single warp skips the meeting. The word grows all the same: the next route may have more warps.
+// A single warp skips the meeting, but increments the word, because the next route may have more warps.
 MOE_LANES void markAlone(const AnySession auto& r) {
   if (r.w.count == 1) r.warp.mark(&r.comm.state->routeCounted, Meeting::counts, r.w);
 }

@@ -1,5 +1,5 @@
-// The end of a route that a rank refuses: every rank makes one in which no token goes anywhere. No header is sent, but
-// the flags are told, so that epochs go on. Code of its own, as it is seldom needed.
+// The end of a route that a rank refuses: every rank makes an empty route, in which no token goes anywhere. No header
+// is sent, but flags are still announced, so that epochs advance. It is separate code, because it is seldom needed.
 #pragma once
 
 #include "device/protocol/core/handle_fault.h"
@@ -7,7 +7,7 @@
 
 namespace moe {
 
-// This warp's share of tokens: nowhere to go.
+// Clears the destinations of this warp's share of tokens.
 MOE_LANES void emptyTokens(const AnySession auto& s) {
   const HandleView& h = s.handle;
   const Slice slice = sliceOf(s.p.route.tokens, s.w);
@@ -21,7 +21,7 @@ MOE_LANES void emptyTokens(const AnySession auto& s) {
   });
 }
 
-// The host's counts, all but `rows`.
+// Clears all counts of the host except `rows`.
 MOE_LANES void tellNothing(const AnySession auto& s) {
   const HandleView& h = s.handle;
   const std::uint32_t ticket = latestRoute(h);
@@ -31,7 +31,7 @@ MOE_LANES void tellNothing(const AnySession auto& s) {
   s.warp.forEach(1, [&](int) { h.hostCounts->layoutRows = countWord(ticket, layoutRows(h, s.comm.rank, 0, 0)); });
 }
 
-// What is sent and what arrives: nothing, and an earlier fault is over. One warp.
+// Clears the counts of rows that are sent and that arrive, and ends an earlier fault. One warp calls it.
 MOE_LANES void emptyCounts(const AnySession auto& s) {
   const HandleView& h = s.handle;
   const int ranks = s.comm.nranks, experts = h.map.count(s.comm.rank);
@@ -80,7 +80,7 @@ class EmptyRoute {
   }
 
  private:
-  // Of several ranks that refuse, all name the lowest.
+  // The fault that all ranks report: if several ranks refuse, that of the lowest one.
   MOE_LANES Failure toldFault() const {
     int rank = 0;
     MOE_ROLLED

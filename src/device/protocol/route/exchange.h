@@ -1,5 +1,5 @@
-// The route's second part: every rank tells every rank how many entries per expert and rows per rank it sends, and each
-// computes from all of these where its own rows begin everywhere, and what it will receive.
+// The route's second part. Every rank sends every rank its numbers of entries per expert and rows per rank. From all of
+// these, each rank computes where its own rows begin everywhere, and what it will receive.
 #pragma once
 
 #include "device/protocol/core/remote.h"
@@ -8,9 +8,9 @@
 
 namespace moe {
 
-// What this rank has to say, in all ranks' memory, before they are told. The buffers of epoch - 2 are written again. No
-// acknowledgement is needed: we have everyone's counts of epoch - 1, which a rank sends after it has kept the headers
-// of epoch - 2.
+// Writes this rank's counts and terms to all ranks of the domain, before its flags announce them. This overwrites the
+// buffers of epoch - 2. No acknowledgement is needed: this rank has the counts of epoch - 1 of every rank, which a rank
+// sends after it has kept the headers of epoch - 2.
 MOE_LANES void writeCounts(const Routing auto& r) {
   r.warp.forEach(r.handle.sharedBuckets(), [&](int bucket) {
     const std::int32_t count = r.own.totals[bucket];
@@ -35,25 +35,25 @@ MOE_LANES void writeCounts(const Routing auto& r) {
   }
 }
 
-// By the flags at `area`, for the time `number`.
+// Announces the counts with the flags at `area`, whose value becomes `number`.
 MOE_LANES void tellCounts(const Routing auto& r, const std::uint64_t& area, std::uint64_t number) {
   r.tell(area, number);
   if (!r.split()) return;
-  // Remote ranks get a copy of what this rank has told itself.
+  // Remote ranks get a copy of the counts that this rank has written for itself.
   const std::uint64_t own = countsOffset(r.comm, r.epoch, r.comm.rank);
   const auto bytes = static_cast<std::uint32_t>(r.handle.sharedBuckets() + kTermWords) * 4;
   r.warp.put(r.comm, r.comm.remoteRanks(), [&](int i) { return putBytes(r.comm.remoteRank(i), own, own, bytes); });
   r.warp.put(r.comm, r.comm.remoteRanks(), [&](int i) { return flagPut(r.comm, r.comm.remoteRank(i), area, number); });
 }
 
-// What the ranks before this one, and all together, send to a bucket. One lane.
+// The sums of a bucket: of the ranks before this one, and of all ranks. For one lane.
 MOE_LANES Sums bucketSums(const Routing auto& r, int bucket) {
   const std::int32_t* counts = routeCounts(r.comm, r.comm.rank, r.epoch, 0) + bucket;
   return laneSums<8>(r.comm.nranks, r.comm.rank,
                      [&](int from) { return r.warp.laneLoad(counts + std::int64_t{from} * r.comm.at.countStride); });
 }
 
-// What differs between our handle's terms and those of rank `from`, if anything.
+// The difference between our handle's terms and those of rank `from`, if any.
 MOE_LANES Failure handleFault(const Quad& ours, const Quad& theirs, int from) {
   if (theirs.x != ours.x) return disagreement(Phase::routeCounts, from, ours.x, theirs.x, 0);
   if (theirs.y != ours.y) return disagreement(Phase::routeCounts, from, ours.y, theirs.y, 1);
@@ -61,10 +61,11 @@ MOE_LANES Failure handleFault(const Quad& ours, const Quad& theirs, int from) {
   if (theirs.w != ours.w) return disagreement(Phase::routeCounts, from, ours.w, theirs.w, 3);
   return {};
 }
-// What becomes of a route: the same on all ranks.
+// The outcome of a route, which is the same on all ranks.
 enum class Agreement { good, refused, failed };
 
-// The same as a number whose sum over all ranks tells the worst: a handle that is not like ours is reported. One lane.
+// The outcome for rank `from` as a number, so that the sum over all ranks shows the worst. Terms that differ are also
+// reported. For one lane.
 inline constexpr int kOneStranger = 1 << 16;
 MOE_LANES int laneJudgeTerms(const Routing auto& r, int from) {
   Quad theirs = r.warp.laneLoad(routeTerms(r.comm, r.comm.rank, r.epoch, from));
@@ -75,7 +76,8 @@ MOE_LANES int laneJudgeTerms(const Routing auto& r, int from) {
   return why.fault != Fault::none ? kOneStranger : refused ? 1 : 0;
 }
 
-// Where this rank's rows begin at every rank, and whether the ranks' terms allow a route: both are looked up at once.
+// Finds where this rank's rows begin at every rank, and whether the ranks' terms allow a route. Both are looked up at
+// once.
 MOE_LANES Agreement takeRankBases(const Routing auto& r) {
   const int sum = r.warp.scanInOrder(
       2 * r.comm.nranks,
@@ -89,9 +91,9 @@ MOE_LANES Agreement takeRankBases(const Routing auto& r) {
   return sum == 0 ? Agreement::good : sum < kOneStranger ? Agreement::refused : Agreement::failed;
 }
 
-// Adds to this warp's places of experts where this rank's entries begin in the layouts of the receivers.
+// Adds the places where this rank's entries begin in the receivers' layouts to this warp's places of experts.
 MOE_LANES void addExpertBases(const Routing auto& r) {
-  // Groups of all experts one after the other; a receiver's begin with its first expert's.
+  // The groups of all experts follow one another. A receiver's groups begin with that of its first expert.
   const int rows = r.warp.scanInOrder(
       r.handle.map.experts,
       [&](int e) {
@@ -108,7 +110,7 @@ MOE_LANES void addExpertBases(const Routing auto& r) {
   });
 }
 
-// Rows of the layout at rank `to`, of which `rows` tokens and `expertRowCount` rows of groups arrive.
+// Rows of the layout at rank `to`, at which `rows` tokens arrive. `expertRowCount`: rows of its experts' groups.
 MOE_LANES int layoutRows(const HandleView& h, int to, int rows, int expertRowCount) {
   if (h.layout == Layout::flat) return rows;
   if (h.layout == Layout::expertMajor) return expertRowCount;
@@ -116,8 +118,8 @@ MOE_LANES int layoutRows(const HandleView& h, int to, int rows, int expertRowCou
   return h.map.count(to) * h.map.nranks * h.tokensMax;
 }
 
-// Where the rows of each source begin, and, in waves by experts, those of each wave and source. Every warp for itself;
-// the first also for the handle.
+// Finds where the rows of each source begin and, with waves by experts, those of each wave and source. Every warp does
+// this for itself; the first also stores the result in the handle.
 MOE_LANES void takeOffsets(const Routing auto& r) {
   const auto note = [&](std::int32_t* own, std::int32_t* handles, int i, int before) {
     own[i] = before;
@@ -145,11 +147,11 @@ MOE_LANES void takeOffsets(const Routing auto& r) {
   });
 }
 
-// The latest ticket, with this route's.
+// The latest ticket, including that of this route.
 MOE_LANES std::uint32_t latestRoute(const HandleView& h) {
   return h.ticket > h.state->routes ? h.ticket : h.state->routes;
 }
-// The handle has a new route, and an earlier fault is over; whether there was one. One warp.
+// Starts a new route of the handle, which ends an earlier fault. Returns whether there was one. One warp calls it.
 MOE_LANES bool beginRoute(const AnySession auto& s) {
   HandleState* state = s.handle.state;
   const bool hadFault = state->fault != 0;
@@ -163,8 +165,8 @@ MOE_LANES bool beginRoute(const AnySession auto& s) {
   return hadFault;
 }
 
-// The count that the host is told last, by the first warp. If the route began or ended a fault, the host sees that no
-// later: whoever has the counts may ask for the handle's status.
+// Stores the count that the host receives last. The first warp calls it. If the route began or ended a fault, the host
+// must see that no later than the count, because a reader of the counts may then ask for the handle's status.
 MOE_LANES void tellRows(const AnySession auto& s, int rows, bool faultChanged) {
   CountWord* to = &s.handle.hostCounts->rows;
   const CountWord word = countWord(latestRoute(s.handle), rows);
@@ -172,8 +174,9 @@ MOE_LANES void tellRows(const AnySession auto& s, int rows, bool faultChanged) {
   s.warp.forEach(1, [&](int) { s.warp.laneStore(to, word); });
 }
 
-// What this rank will receive per expert, and how much every rank will, for the handle and for the host, which is told
-// all but `rows`. Returns whether a fault is over with it. The first warp, after takeOffsets.
+// Computes the rows that this rank receives per expert, and the rows that every rank receives, for the handle and for
+// the host. The host gets all counts but `rows`. Returns whether the route ends a fault. The first warp calls it, after
+// takeOffsets.
 MOE_LANES bool takeCounts(const Routing auto& r) {
   const int first = r.handle.map.first(r.comm.rank), experts = r.handle.map.count(r.comm.rank);
   const std::uint32_t ticket = latestRoute(r.handle);
@@ -201,7 +204,7 @@ MOE_LANES bool takeCounts(const Routing auto& r) {
   return beginRoute(r);
 }
 
-// How many rows each expert gets, of all ranks. The first warp.
+// Computes the number of rows that each expert gets from all ranks. The first warp calls it.
 MOE_LANES void takeAllExperts(const Routing auto& r) {
   CountWord* host = r.handle.hostAllExperts(r.comm.rank);
   const std::uint32_t ticket = latestRoute(r.handle);
@@ -212,7 +215,7 @@ MOE_LANES void takeAllExperts(const Routing auto& r) {
   });
 }
 
-// The first warp ends the route: the handle and the host's counts are complete.
+// Ends the route, when the handle and the host's counts are complete. The first warp calls it.
 MOE_LANES void endRoute(const AnySession auto& r, int rows, bool faultChanged) {
   r.warp.forEach(1, [&](int) { r.comm.state->epoch[kRouteChannel] = r.epoch; });
   tellRows(r, rows, faultChanged);

@@ -1,4 +1,4 @@
-// The route's third part: row headers go to the receivers, which keep them in their handles.
+// The route's third part: row headers are sent to the receivers, which keep them in their handles.
 #pragma once
 
 #include "device/protocol/core/expert_waves.h"
@@ -7,11 +7,11 @@
 
 namespace moe {
 
-// ---- The route across domains, for HT: each token's index on the rails that it takes, and the tables by which rail
-// peers forward its rows to their final places (core/rails.h).
+// ---- The route across domains, for HT: each token's index on its rails, and the tables by which rail peers forward
+// its rows to their final places (core/rails.h).
 //   railTables  [parity][domain][index]: a Quad (destinations, wave, 0, 0), then a Destination each
 
-// Row of the receiver's layout for the first entry on a rank of this warp's token `token`.
+// Row of the receiver's layout for the first entry that this warp's token `token` has on a rank.
 MOE_LANES int firstEntryRow(const Routing auto& r, int token, int rank) {
   const std::int32_t *ids = r.own.idsOf(r.handle, token), *rows = r.own.entryRowsOf(r.handle, token);
   int row = 0;
@@ -19,7 +19,7 @@ MOE_LANES int firstEntryRow(const Routing auto& r, int token, int rank) {
   return row;
 }
 
-// The row of this warp's token `token` at a rank. One lane.
+// The destination of this warp's token `token` at a rank. For one lane.
 MOE_LANES Destination destinationAt(const Routing auto& r, int token, int rank) {
   const int bucket = r.handle.map.experts + rank;
   const int index = r.own.positionOf(r.handle, token, bucket), flat = r.own.rankBase[rank] + index;
@@ -30,7 +30,7 @@ MOE_LANES Destination destinationAt(const Routing auto& r, int token, int rank) 
   return {static_cast<std::int16_t>(rank), static_cast<std::int16_t>(wave), index, row, flat};
 }
 
-// Calls add(row) for the row of this warp's token `token` at each of some ranks. One lane.
+// Calls add(row) with the row of this warp's token `token` at each rank of `ranks` that it goes to. For one lane.
 template <class Add>
 MOE_LANES void laneForRanks(const Routing auto& r, int token, Range ranks, Add add) {
   for (int rank = ranks.begin; rank < ranks.end; ++rank) {
@@ -48,7 +48,7 @@ MOE_LANES std::uint64_t railTableOffset(const CommView& c, std::uint64_t area, i
   return area + static_cast<std::uint64_t>(slot * c.far->at.railQuads) * sizeof(Quad);
 }
 
-// What the rail peer in `domain` must know of this warp's token `token`. One lane.
+// Writes the table that the rail peer in `domain` needs for this warp's token `token`. For one lane.
 MOE_LANES void laneWriteRail(const Routing auto& r, int token, int domain, int index) {
   Quad* to = r.comm.template mine<Quad>(railTableOffset(r.comm, r.comm.far->at.railTablesOut, domain, index));
   std::uint32_t count = 0;
@@ -62,7 +62,7 @@ MOE_LANES void laneWriteRail(const Routing auto& r, int token, int domain, int i
                    Quad{count, static_cast<std::uint32_t>(waveOf(r.own.tokens.begin + token, r.p.route.tokens)), 0, 0});
 }
 
-// The rail peers that this warp's token `token` goes to. One lane.
+// Lists the rail peers that this warp's token `token` goes to. For one lane.
 template <class Add>
 MOE_LANES void laneListRails(const Routing auto& r, int token, Add add) {
   for (int domain = 0; domain < r.handle.domains; ++domain) {
@@ -84,14 +84,14 @@ MOE_LANES void putRailTable(const Routing auto& r, int domain) {
             railTableOffset(r.comm, r.comm.far->at.railTablesOut, domain, 0), bytes});
 }
 
-// Rows that will come from the rail peer in `domain`.
+// The number of rows that will arrive from the rail peer in `domain`.
 MOE_LANES int railRows(const Routing auto& r, int domain) {
   if (domain == r.comm.domain()) return 0;
   return r.warp.laneLoad(routeCounts(r.comm, r.comm.rank, r.epoch, r.comm.railPeer(domain)) +
                          r.handle.domainBucket(r.comm.domain()));
 }
 
-// One row's table, and where waves begin. One lane.
+// Keeps the table of one row, and notes where waves begin. For one lane.
 MOE_LANES void laneKeepRail(const Routing auto& r, int domain, int index, int rows) {
   const int part = parityOf(r.epoch) * r.comm.domains() + domain;
   const Quad* table = r.comm.template mine<Quad>(railTableOffset(r.comm, r.comm.far->at.railTables, part, index));
@@ -129,21 +129,21 @@ MOE_LANES std::uint64_t headerOutOffset(const CommView& c, int to, int index) {
   const std::int64_t slot = static_cast<std::int64_t>(to) * c.at.routeTokensMax + index;
   return c.far->at.routeHeadersOut + static_cast<std::uint64_t>(slot * headerQuads(c.topkMax)) * sizeof(Quad);
 }
-// The header of this rank's row `index` at a rank, where this rank writes it.
+// Where this rank writes the header of its row `index` at a rank.
 MOE_LANES Quad* headerOf(const Routing auto& r, int to, int index) {
   if (r.isRemote(to)) return r.comm.template mine<Quad>(headerOutOffset(r.comm, to, index));
   return r.comm.template in<Quad>(to, headerOffset(r.comm, r.epoch, r.comm.rank, index));
 }
 
-// How many of a token's entries `ids` name an expert of `rank`: of those before entry k, and of all.
+// Counts a token's entries `ids` that name an expert of `rank`: those before entry k, and all.
 MOE_LANES Sums entriesOnRank(const HandleView& h, const std::int32_t* ids, int k, int rank) {
   return laneSums<8>(h.topk, k, [&](int other) { return h.map.isOn(ids[other], rank) ? 1 : 0; });
 }
 
-// A row of this warp's token `token`: its number among those that this rank sends to `rank`.
+// A row of this warp's token `token`. `index`: its position among the rows that this rank sends to `rank`.
 struct RowAt {
   int rank, index;
-  int headIndex;  // for its header
+  int headIndex;  // the index that its header has
 };
 MOE_LANES RowAt rowOfEntry(const Routing auto& r, int token, int k) {
   const int id = r.own.ids[token * r.handle.topk + k];
@@ -151,7 +151,7 @@ MOE_LANES RowAt rowOfEntry(const Routing auto& r, int token, int k) {
   const int rank = r.handle.map.rankOf(id);
   return {rank, r.own.positionOf(r.handle, token, r.handle.map.experts + rank), 0};
 }
-// The row that goes to a destination, which the handle gets to know here. Rail peers get no header as such.
+// The row for a destination, which is also stored in the handle. Rail peers get no header.
 MOE_LANES RowAt rowOfDestination(const Routing auto& r, int token, int ordinal) {
   const Destination to = r.own.destinations[token * r.handle.destinationsMax + ordinal];
   r.handle.sent
@@ -161,7 +161,8 @@ MOE_LANES RowAt rowOfDestination(const Routing auto& r, int token, int ordinal) 
           r.handle.wavesByExpert() ? r.own.positionOf(r.handle, token, r.handle.waveBucket(to.rank, to.wave)) : 0};
 }
 
-// Writes entry k of a token to the header of its row there, or, with k = topk, that header's head. One lane.
+// Writes entry k of a token to the header of its row at `row.rank` or, with k = topk, the head of that header. For one
+// lane.
 MOE_LANES void laneWriteHeader(const Routing auto& r, int token, int k, const RowAt& row) {
   const std::int32_t* ids = r.own.idsOf(r.handle, token);
   const Sums entries = entriesOnRank(r.handle, ids, k, row.rank);
@@ -174,7 +175,7 @@ MOE_LANES void laneWriteHeader(const Routing auto& r, int token, int k, const Ro
   r.warp.laneStore(headerOf(r, row.rank, row.index) + (isEntry ? 1 + entries.before : 0), quad);
 }
 
-// Neighbouring lanes have the Quads of one token, so that those of a header travel together.
+// Neighbouring lanes write the Quads of one token, so that the Quads of a header travel together.
 MOE_LANES void sendHeaders(const Routing auto& r) {
   const int each = r.handle.topk + r.handle.destinationsMax;
   r.warp.forEach(r.own.tokens.count * each, [&](int i) {
@@ -184,8 +185,8 @@ MOE_LANES void sendHeaders(const Routing auto& r) {
   });
 }
 
-// Heads for ranks of other domains that rails lead to: no destination names them, but the first of a token's entries on
-// each.
+// Writes the heads for ranks of other domains that are reached over rails. No destination names these ranks, so the
+// first entry of a token on each rank stands for them.
 MOE_LANES void fillRemoteHeads(const Routing auto& r) {
   r.warp.forEach(r.own.tokens.count * r.handle.topk, [&](int i) {
     const int token = r.handle.byTopk.of(i), k = i - token * r.handle.topk;
@@ -197,7 +198,7 @@ MOE_LANES void fillRemoteHeads(const Routing auto& r) {
   });
 }
 
-// Headers that wait for remote ranks, and for rail peers what they must know to forward.
+// Puts the headers for remote ranks, and for rail peers the tables that they need for forwarding.
 MOE_LANES void putHeaders(const Routing auto& r) {
   forRemoteRanks(r, [&](int to) {
     if (!r.waitForOwn(r.comm.at.routeHeadersReady, r.epoch)) return false;
@@ -210,13 +211,13 @@ MOE_LANES void putHeaders(const Routing auto& r) {
   });
 }
 
-// A header that has come, as far as it is looked up before it is known how long it is.
+// An arrived header, with the entries that are loaded before its length is known.
 struct ArrivedHeader {
   static constexpr int kEntries = 4;
   Arrival at;
   const Quad* slot;
   Quad head, entries[kEntries];
-  int waveBefore;  // of the source's row before; -1: there is none
+  int waveBefore;  // wave of the source's previous row; -1: there is none
 };
 
 MOE_LANES ArrivedHeader laneLookUpHeader(const Routing auto& r, int row) {
@@ -253,7 +254,8 @@ MOE_LANES void laneKeepHeader(const Routing auto& r, int row, const ArrivedHeade
   r.handle.arriving.waveRows[r.own.waveRowsStart[wave * r.comm.nranks + from] + headIndex(head)] = row;
 }
 
-// The first warp has the counts to report: the others do this without it, if there are any.
+// Keeps the arrived headers. The first warp reports the counts meanwhile, so the other warps do this without it, if
+// there are any.
 MOE_LANES void keepHeaders(const Routing auto& r) {
   const WarpIndex others{r.w.index - 1, r.w.count - 1, r.w.blocks};
   const int rows = r.w.count > 1 && r.w.index == 0 ? 0 : r.own.rankOffsets[r.comm.nranks];
@@ -268,15 +270,15 @@ MOE_LANES void keepHeaders(const Routing auto& r) {
   });
 }
 
-// ---- The last of the route's work on a token by one lane that does all of it, for policies with `kWholeTokens`: each
-// entry is looked at once. What lanes that share a token do stands above; both come to the same.
+// ---- The end of the route for policies with `kWholeTokens`, in which one lane does all work on a token and looks at
+// each entry once. The code above is for lanes that share a token. Both have the same result.
 
-// The headers of this warp's token `token`, which is placed, and its destinations for the handle.
+// Writes the headers of this warp's placed token `token`, and stores its destinations in the handle.
 MOE_LANES void laneSendToken(const Routing auto& r, int token) {
   const int number = r.own.tokens.begin + token, rows = r.handle.sent.destinationCount[number];
   const Destination* list = r.own.destinations + std::int64_t{token} * r.handle.destinationsMax;
   Destination* kept = r.handle.sent.destinations + std::int64_t{number} * r.handle.destinationsMax;
-  std::int32_t* rowOf = r.own.rankOffsets;  // its content comes later: here, by rank, the token's row there
+  std::int32_t* rowOf = r.own.rankOffsets;  // unused until later; here it holds, by rank, the token's row there
   Quad* headers[kTopkMax];
   int entries[kTopkMax];
   for (int i = 0; i < r.handle.destinationsMax; ++i) kept[i] = list[i];

@@ -1,5 +1,5 @@
-// What ranks tell each other in a route before any header, and where it lies: terms, counts and, of a route that a rank
-// refuses, its first entry that cannot be. So every rank refuses the route, and names the entry.
+// The data that ranks exchange in a route before any header: terms, counts and, if a rank refuses the route, its first
+// invalid entry. With it every rank refuses the route and names the entry.
 #pragma once
 
 #include "device/protocol/core/session.h"
@@ -7,8 +7,9 @@
 
 namespace moe {
 
-// What rank `from` sent for this epoch: its handle's terms, an entry that cannot be, if the terms say so, and then its
-// counts, of entries per expert, of rows per rank and, for HT, per domain if there are several.
+// Where the data lies that rank `from` sent for this epoch: its handle's terms; an invalid entry, if the terms say that
+// there is one; and then its counts of entries per expert, of rows per rank and, for HT across several domains, of
+// tokens per domain.
 MOE_LANES std::uint64_t countsOffset(const CommView& c, std::uint64_t epoch, int from) {
   return c.at.routeCounts +
          static_cast<std::uint64_t>(parityOf(epoch) * c.nranks + from) * static_cast<unsigned>(c.at.countStride) * 4;
@@ -21,7 +22,7 @@ MOE_LANES Quad* routeTerms(const CommView& c, int rank, std::uint64_t epoch, int
   return c.in<Quad>(rank, countsOffset(c, epoch, from));
 }
 
-// What all ranks must have alike in a route: of the handle, and of its placement as the route finds it.
+// The terms that all ranks must share in a route: those of the handle, and of the placement that the route uses.
 MOE_LANES Quad termsOf(const HandleView& h) {
   Quad terms = h.terms;
   if (h.placement != nullptr) {
@@ -31,17 +32,17 @@ MOE_LANES Quad termsOf(const HandleView& h) {
   return terms;
 }
 
-// The rows that rank `from` sends here in each wave by experts.
+// The number of rows that rank `from` sends here in each wave by experts.
 MOE_LANES std::int32_t* waveCounts(const CommView& c, int rank, std::uint64_t epoch, int from) {
   return c.in<std::int32_t>(rank, c.at.waveCounts) + std::int64_t{parityOf(epoch) * c.nranks + from} * kHtWaves;
 }
 
-// The entry that cannot be, for who refuses the route: its fault, token << 8 | entry, and its value in two words.
+// The invalid entry of a rank that refuses the route: its fault, token << 8 | entry, and its value in two words.
 MOE_LANES Quad* routeBadEntry(const CommView& c, int rank, std::uint64_t epoch, int from) {
   return routeTerms(c, rank, epoch, from) + 1;
 }
 
-// What is wrong with an entry, if anything, by itself or beside earlier ones of its token. One lane.
+// The fault of an entry, if any, by itself or together with earlier entries of its token. For one lane.
 MOE_LANES Fault givenFault(const StepParams& p, int entry) {
   const HandleView& h = p.handle;
   const std::int64_t id = indexAt(h, p.route, entry);
@@ -61,13 +62,13 @@ MOE_LANES Quad badEntryWords(const StepParams& p, int entry) {
           static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(id >> 32)};
 }
 
-// Of rank `from`, as it came with its counts.
+// The fault that rank `from` sent with its counts.
 MOE_LANES Failure faultTold(const HandleView& h, int from, const Quad& words) {
   const auto id = static_cast<std::int64_t>(std::uint64_t{words.w} << 32 | words.z);
   return badEntry(static_cast<Fault>(words.x), from, words.y, h.namedExperts(), id);
 }
 
-// The first entry that cannot be, to where each rank of [begin, end) reads it, placeAt(rank). One warp.
+// Stores the first invalid entry to placeAt(rank), where each rank of [begin, end) reads it. One warp calls it.
 template <class PlaceAt>
 MOE_LANES void storeBadEntry(const auto& warp, const StepParams& p, Range ranks, PlaceAt placeAt) {
   const auto isBad = [&](int entry) { return givenFault(p, entry) != Fault::none ? 1 : 0; };
@@ -79,7 +80,7 @@ MOE_LANES void storeBadEntry(const auto& warp, const StepParams& p, Range ranks,
   });
 }
 
-// The first warp, before it tells its counts.
+// The first warp calls it before it sends its counts.
 template <Computes Warp>
 MOE_SELDOM void writeBadEntry(Warp warp, const StepParams& p) {
   const CommView& c = p.comm;

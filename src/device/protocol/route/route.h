@@ -1,11 +1,11 @@
-// The route: from topk_idx to row positions that are final before any payload moves. Nothing depends on timing: rows
-// are ordered by source rank, then token. One step, for both modes:
-//   count     which tokens use which expert and which rank, as bits; sums of each warp's tokens     (count.h)
-//   exchange  all ranks learn all counts and compute every offset themselves                        (exchange.h)
-//   budget    if a rank would get too many rows: some entries are left out, and all count again     (here)
-//   place     positions of every entry and row                                                      (here)
-//   headers   go to the receivers, which keep them in the handle                                    (headers.h)
-// It is bound by the number of dependent look-ups, not by their size: see docs/internals/notebook.md, "The route's
+// The route computes from topk_idx the final position of every row, before any payload moves. Nothing depends on
+// timing: rows are ordered by source rank, then by token. One step serves both modes:
+//   count     finds as bits which tokens use which expert and which rank; sums each warp's tokens   (count.h)
+//   exchange  sends all counts to all ranks, which compute every offset themselves                   (exchange.h)
+//   budget    if a rank would get too many rows, leaves out entries and counts again                 (here)
+//   place     computes positions of every entry and row                                              (here)
+//   headers   sends headers to the receivers, which keep them in the handle                          (headers.h)
+// Its time depends on the number of dependent look-ups, not on their size: see docs/internals/notebook.md, "The route's
 // steps". Flags: README.md.
 #pragma once
 
@@ -16,8 +16,9 @@
 
 namespace moe {
 
-// ---- A budget for the rows that arrive at a rank. The counts that were exchanged tell every rank alike whether one
-// would get more. Then all ranks leave out what comes behind the budget, and count again. Decision 0072.
+// ---- A budget for the rows that arrive at a rank. All ranks have the same exchanged counts, so all of them find
+// whether a rank would get more rows. If so, all ranks leave out the entries beyond the budget, and count again.
+// Decision 0072.
 
 MOE_LANES bool overflows(const Routing auto& r) {
   const auto isOver = [&](int rank) {
@@ -26,7 +27,8 @@ MOE_LANES bool overflows(const Routing auto& r) {
   return r.warp.scanInOrder(r.comm.nranks, isOver, [](int, int) {}) != 0;
 }
 
-// What would arrive here without a budget, for the handle and for the host. The first warp, from the first counts.
+// Notes for the handle and for the host how many rows would arrive here without a budget. The first warp calls it, with
+// the first counts.
 MOE_LANES void noteWanted(const Routing auto& r) {
   const HandleView& h = r.handle;
   const int first = h.map.first(r.comm.rank), experts = h.map.count(r.comm.rank);
@@ -40,14 +42,15 @@ MOE_LANES void noteWanted(const Routing auto& r) {
   });
 }
 
-// Whether this warp's token `token` comes behind the budget of the rank that has `expert`. By the first counts.
+// Whether this warp's token `token` is beyond the budget of the rank that has `expert`. Uses the first counts.
 MOE_LANES bool isBehindBudget(const Routing auto& r, int token, int expert) {
   const int rank = r.handle.map.rankOf(expert);
   const int before = r.own.positionOf(r.handle, token, r.handle.map.experts + rank);
   return r.own.rankBase[rank] + before >= r.handle.rowsBudget;
 }
 
-// Leaves out the entries of this warp's tokens that come behind a budget. What is merged into one is gone with it.
+// Leaves out the entries of this warp's tokens that are beyond a budget. Entries that are merged into one of them are
+// left out too.
 MOE_LANES void leaveOut(const Routing auto& r) {
   const HandleView& h = r.handle;
   r.warp.forEach(r.own.tokens.count * h.topk, [&](int i) {
@@ -57,7 +60,7 @@ MOE_LANES void leaveOut(const Routing auto& r) {
   });
 }
 
-// Marks who uses what, from the entries that are left.
+// Marks the users of buckets again, from the entries that are left.
 MOE_LANES void markAgain(const Routing auto& r) {
   const HandleView& h = r.handle;
   r.warp.forEach(r.own.chunks.count * h.buckets(), [&](int i) { r.own.users[i] = 0; });
@@ -69,7 +72,7 @@ MOE_LANES void markAgain(const Routing auto& r) {
 template <Computes Warp>
 class Recount {
  public:
-  // Its tables are those of the route that it belongs to, with their content.
+  // The tables of its session are those of the route that it belongs to, and keep their content.
   MOE_LANES Recount(const Warp& warp, const StepParams& p, WarpIndex w)
       : r(warp, p, w), number_(r.comm.state->recounts + 1) {}
 
@@ -92,7 +95,7 @@ class Recount {
   }
 
  private:
-  // The second counts go where the first ones are.
+  // True when every warp has read the first counts, so that the second counts may overwrite them.
   MOE_LANES bool allHaveRead() const {
     const std::uint64_t& read = r.comm.at.routeCountsRead;
     r.announce(read, Meeting::countsRead, r.w);
@@ -119,7 +122,7 @@ MOE_LANES bool keepToBudget(const R& r) {
 
 // ---- The step
 
-// The destinations of this warp's token `token`. One lane.
+// Lists the destinations of this warp's token `token`. For one lane.
 MOE_LANES void laneListDestinations(const Routing auto& r, int token) {
   const int number = r.own.tokens.begin + token;
   Destination* list = r.own.destinations + std::int64_t{token} * r.handle.destinationsMax;
@@ -199,7 +202,7 @@ class Route {
   }
 
  private:
-  // Every rank learns from the counts what is wrong with those of others.
+  // Exchanges counts and terms. Every rank learns from them which ranks have bad terms or refuse the route.
   MOE_LANES Agreement exchange() const {
     if (r.w.index == 0) {
       writeCounts(r);
