@@ -1,8 +1,8 @@
-// High-throughput dispatch: every rank says where its output is, each warp reads a row once and stores it to its final
-// row in every destination's output, one flag per source tells that all are there. A second local expert's row is a
-// local copy, made while later rows are on their way: such layouts go in waves. An output outside the window is filled
-// from the staging area. Across domains each row takes the rails first. With a cast the warps quantise a row as they
-// store it. Flags: README.md, "HT dispatch".
+// High-throughput dispatch. Every rank tells where its output is. Each warp reads a row once and stores it to its final
+// row in every destination's output. One flag per source tells that all its rows are there. A row for a second local
+// expert is a local copy, which is made while later rows are travelling; layouts with such rows go in waves. An output
+// outside the window is filled from the staging area. Across domains each row takes the rails first. With a cast, the
+// warps quantise a row as they store it. Flags: README.md, "HT dispatch".
 #pragma once
 
 #include "device/protocol/core/payloads.h"
@@ -12,29 +12,29 @@
 
 namespace moe {
 
-// ---- What an HT dispatch needs to cast rows on their way, or to bring payloads: where each rank wants its scales and
-// its payloads, and the places of codes, scales and side payload. In an output they lie apart; in the staging area, and
-// on the rails, a row is one piece, as in LL. Flags: README.md, "HT dispatch that casts".
+// ---- Casts and payloads in an HT dispatch: where each rank wants its scales and payloads, and the places of codes,
+// scales and side payload. In an output these lie apart. In the staging area and on the rails a row is one piece, as in
+// LL. Flags: README.md, "HT dispatch that casts".
 
-// Of scales, or of payload `which` - 1.
+// The record of the scales, or of payload `which` - 1.
 MOE_LANES ScaleRecord* scaleRecord(const CommView& c, int rank, std::uint64_t epoch, int from, int which = 0) {
   return c.in<ScaleRecord>(rank, c.at.htScales) +
          (std::int64_t{parityOf(epoch) * c.nranks + from} * kScaleRecords + which);
 }
 
-// Where the rows of experts of rank `from` begin: see ScaleRecord.
+// Where the rows of each expert of rank `from` begin: see ScaleRecord.
 MOE_LANES std::int32_t* scaleOffsets(const CommView& c, int rank, std::uint64_t epoch, int from) {
   const std::int64_t first = std::int64_t{parityOf(epoch) * c.nranks + from} * c.at.scaleOffsetsStride;
   return c.in<std::int32_t>(rank, c.at.htScaleOffsets) + first;
 }
 
-// Whether the scales of each row are one piece of the output that whole Quads fill.
+// Whether the scales of each row are contiguous in the output and can be stored as whole Quads.
 MOE_LANES bool scalesAreRows(const CastArgs& cast) {
   return cast.grid.blocked == 0 && cast.grid.wordStride == 1 && cast.words % 4 == 0 &&
          reinterpret_cast<std::uintptr_t>(cast.outScales) % sizeof(Quad) == 0;
 }
 
-// Beside the output record, and told with it.
+// Writes the scale records. They lie next to the output record and are announced with it.
 MOE_LANES void offerScales(const Moving auto& s) {
   const CastArgs& cast = s.p.dispatch.cast;
   const PayloadArgs& payloads = s.p.dispatch.payloads;
@@ -55,7 +55,7 @@ MOE_LANES void offerScales(const Moving auto& s) {
   });
 }
 
-// Where the scales of a row go, or payload `which` - 1, that is stored straight to its place.
+// The final place of a row's scales, or of payload `which` - 1, if they are stored straight to the output.
 MOE_LANES WordPlace wordPlace(const Moving auto& s, const Destination& to, int which) {
   const ScaleRecord record = s.warp.laneLoad(scaleRecord(s.comm, s.comm.rank, s.epoch, to.rank, which));
   const std::int32_t* offsets = scaleOffsets(s.comm, s.comm.rank, s.epoch, to.rank);
@@ -68,8 +68,8 @@ MOE_LANES CastSink scalePlace(const Moving auto& s, const Destination& to) {
   return {nullptr, reinterpret_cast<std::uint8_t*>(words.at), words.wordStride};
 }
 
-// Stores a piece of a row's payloads to its places at a rank of this domain: to the row's side payload if that is
-// given, else straight to its places.
+// Stores a piece of a row's payloads at a rank of this domain: to the row's side payload `side` if that is not NULL,
+// else straight to the final places.
 MOE_LANES void laneStorePiece(const Moving auto& s, const Destination& to, std::uint8_t* side, int piece,
                               const Quad& quad) {
   const auto store = [&](auto* at, const auto& value) { s.warp.laneStore(at, value); };
@@ -78,7 +78,7 @@ MOE_LANES void laneStorePiece(const Moving auto& s, const Destination& to, std::
       s.p.dispatch.payloads, piece, quad, [&](int i) { return wordPlace(s, to, 1 + i); }, store);
 }
 
-// Where rows that are cast go.
+// Places of rows that are cast.
 template <class Dispatch>
 struct HtCastPlaces {
   static constexpr bool kScatters = true;
@@ -90,7 +90,7 @@ struct HtCastPlaces {
   }
 };
 
-// Where side payload goes without its rows, or rows that are not cast without their side payload.
+// Places of side payload without its rows, or of uncast rows without their side payload.
 template <class Dispatch>
 struct HtPiecePlaces {
   const Dispatch& dispatch;
@@ -107,7 +107,7 @@ MOE_LANES OutputRecord* outputRecord(const CommView& c, int rank, std::uint64_t 
   return c.in<OutputRecord>(rank, c.at.htOutputs) + (parityOf(epoch) * c.nranks + from);
 }
 
-// What is wrong with the output of rank `to`, if anything. One lane.
+// The fault of the output of rank `to`, if any. For one lane.
 MOE_LANES Failure outputFault(const StepParams& p, const OutputRecord& out, int to) {
   const HandleView& h = p.handle;
   const std::uint64_t terms = p.dispatch.terms;
@@ -119,14 +119,14 @@ MOE_LANES Failure outputFault(const StepParams& p, const OutputRecord& out, int 
   return tooLittle(Fault::capacity, Phase::dispatchOutput, to, out.capacity, h.sent.layoutRowsOf[to]);
 }
 
-// What is fixed when a dispatch is compiled.
+// The properties of a dispatch that are compile-time constants.
 struct HtKind {
   int waves;
   Duty duty = Duty::all;
   bool casts = false;
 };
 
-// Where rows go: finalPlace here, or a row of the window from where it takes the rails.
+// Places of rows: finalPlace in this domain, or a row of the window from where it takes the rails.
 template <class Dispatch>
 struct HtPlaces {
   const Dispatch& dispatch;
@@ -135,7 +135,7 @@ struct HtPlaces {
   MOE_LANES Sink out(int token) const { return dispatch.railPlace(token); }
 };
 
-// Rows `rowBytes` apart in the staging area, or first copies that are in place.
+// Rows that lie `rowBytes` apart in the staging area, or first copies that are already in place.
 struct HtSource {
   const HandleView& h;
   bool staged;
@@ -147,8 +147,8 @@ struct HtSource {
   }
 };
 
-// With one wave the work may be divided: describing what comes waits for many small loads, and those that move rows are
-// not to wait for it.
+// The dispatch in one domain. With one wave its work may be divided. Describing what arrives waits for many small
+// loads, which would hold up the warps that move rows.
 template <HtKind kKind, Moves Warp>
 class HtDispatch {
   static constexpr int kWaves = kKind.waves;
@@ -158,7 +158,7 @@ class HtDispatch {
  public:
   MOE_LANES HtDispatch(const Warp& warp, const StepParams& p, const Crew& crew)
       : HtDispatch(warp, p, crew, operation(p)) {}
-  // Of an operation that goes on here (core/seldom.h).
+  // Resumes an operation as another object (core/seldom.h).
   MOE_LANES HtDispatch(const Warp& warp, const StepParams& p, const Crew& crew, const Operation& which)
       : s(warp, p, crew.all, which), d_(p.dispatch), team_(crew.team) {}
 
@@ -177,18 +177,18 @@ class HtDispatch {
     inWaves<kWaves>(handOver, [&](int wave) { return !s.receives || take(wave); });
   }
 
-  // ---- What an operation over rails needs of its dispatch in this domain
+  // ---- The part that an operation over rails uses for its own domain
 
   const Session<Warp> s;
 
-  // Every rank says where its output is and waits for all outputs of its domain.
+  // Tells where this rank's output is, and waits for the outputs of all ranks of the domain.
   MOE_LANES bool begin() const {
     s.noteBegin();
     if (s.w.index == 0) offerOutput();
     return s.waitForDomain(s.comm.at.htOutputReady, s.epoch, Phase::dispatchOutput);
   }
   MOE_LANES Failure faultOf(int to) const { return outputFault(s.p, outputOf(to), to); }
-  // Every rank looks at every output of its domain, so that all of them refuse together.
+  // Every rank checks every output of its domain, so that all ranks refuse together.
   MOE_LANES bool outputsAreGood() const {
     return areGood(s, domainRanks(s.comm), [&](int to) { return faultOf(to); });
   }
@@ -196,14 +196,14 @@ class HtDispatch {
     return faultAmong(s, domainRanks(s.comm), [&](int to) { return faultOf(to); });
   }
 
-  // Where a row goes in this domain, and its side payload.
+  // The place of a row and of its side payload in this domain.
   MOE_LANES Sink finalPlace(const Destination& to) const {
     const OutputRecord out = outputOf(to.rank);
     const std::int64_t row = out.staged != 0 ? to.flat : to.row;
     return {s.comm.template in<std::uint8_t>(to.rank, out.rows) + row * d_.rowBytes,
             s.comm.template in<std::uint8_t>(to.rank, out.side) + row * d_.sideBytes, to.rank == s.comm.rank};
   }
-  // The same of a row that is cast.
+  // The place of a row that is cast.
   MOE_LANES CastSink castPlace(const Destination& to) const {
     const OutputRecord out = outputOf(to.rank);
     auto* rows = s.comm.template in<std::uint8_t>(to.rank, out.rows);
@@ -212,18 +212,18 @@ class HtDispatch {
     place.codes = rows + std::int64_t{to.row} * d_.cast.codeBytes;
     return place;
   }
-  // Of such a row the codes alone.
+  // The place of the codes of such a row.
   MOE_LANES std::uint8_t* codePlace(const Destination& to) const {
     const OutputRecord out = outputOf(to.rank);
     auto* rows = s.comm.template in<std::uint8_t>(to.rank, out.rows);
     return out.staged != 0 ? rows + std::int64_t{to.flat} * d_.rowBytes
                            : rows + std::int64_t{to.row} * d_.cast.codeBytes;
   }
-  // One lane stores a piece of a row's payloads to its place in this domain.
+  // Stores a piece of a row's payloads to its place in this domain. For one lane.
   MOE_LANES void storePiece(const Destination& to, int piece, const Quad& quad) const {
     laneStorePiece(s, to, outputOf(to.rank).staged != 0 ? finalPlace(to).side : nullptr, piece, quad);
   }
-  // Where the row of a token waits for the rails.
+  // Where the row of a token lies while it waits for the rails.
   MOE_LANES Sink railPlace(int token) const {
     const RemoteLayout& at = s.comm.far->at;
     return {s.comm.template mine<std::uint8_t>(at.railRowsOut) + std::int64_t{token} * d_.rowBytes,
@@ -244,7 +244,7 @@ class HtDispatch {
     }
   }
 
-  // Of a divided crew those who move rows are needed again for what lies in the staging area alone.
+  // Receives a wave. In a divided crew, the warps that move rows take part only if rows lie in the staging area.
   MOE_LANES bool take(int wave) const {
     if (wave == 0 && kDuty != Duty::move) describeRows(s, team_);
     if (kDuty == Duty::move && d_.staged == 0) return true;
@@ -254,7 +254,8 @@ class HtDispatch {
     return true;
   }
 
-  // The whole of a dispatch whose outputs are not good, or whose handle has a fault: flags and words go on.
+  // Runs a dispatch that delivers nothing, because outputs are not good or the handle has a fault. Flags and epochs
+  // advance as usual.
   MOE_LANES void runSilently() const {
     if (s.sends) {
       MOE_ROLLED
@@ -270,7 +271,7 @@ class HtDispatch {
     for (int wave = 0; wave < kWaves; ++wave) announceExperts(wave);
   }
 
-  // What a sending step leaves for the next one.
+  // Notes the state for the next step.
   MOE_LANES void endSend(bool silent = false) const {
     if (!isLast(s.w)) return;
     s.endEpoch([&] {
@@ -281,7 +282,8 @@ class HtDispatch {
     });
   }
 
-  // Waves by experts end with the experts that they complete; others, with all of them at the end.
+  // Announces the experts that are complete. A wave by experts completes its own experts; otherwise all experts are
+  // complete after the last wave.
   MOE_LANES void announceExperts(int wave) const {
     if (s.handle.arrivals == 0) return;
     const int experts = s.handle.map.count(s.comm.rank);
@@ -309,7 +311,8 @@ class HtDispatch {
     return s.warp.laneLoad(outputRecord(s.comm, s.comm.rank, s.epoch, rank));
   }
 
-  // Every other warp of a block brings payloads first, so that their many small loads have rows beside them.
+  // In every other warp of a block payloads go first, so that their many small loads overlap with the rows of other
+  // warps.
   template <class Rows>
   MOE_LANES void pushCast(Range tokens, Rows rows) const {
     const bool piecesFirst = team_.index / team_.blocks % 2 != 0;
@@ -322,8 +325,8 @@ class HtDispatch {
       }
     }
   }
-  // Each row is cast where it is loaded, and stored as codes and scales. Side payload, and rows that are not cast, go
-  // by themselves.
+  // Casts each row as it is loaded, and stores codes and scales. Side payload, and rows that are not cast, are stored
+  // separately.
   template <class Rows>
   MOE_LANES void pushRows(Range tokens, Rows rows) const {
     const bool casts = d_.cast.type != kNoCast;
@@ -388,8 +391,8 @@ class HtDispatch {
     }
     placeRows(rows, side, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
   }
-  // In the staging area a row that was cast is one piece. Scales that lie in one piece are copied as the codes are, by
-  // the same code.
+  // Places rows that were cast. In the staging area such a row is one piece. Contiguous scales are copied by the same
+  // code as the codes.
   MOE_LANES void placeCast(const ArrivingRows& rows) const {
     const CastArgs& cast = d_.cast;
     const bool staged = d_.staged != 0, together = scalesAreRows(cast);
@@ -408,7 +411,7 @@ class HtDispatch {
     const KeptArrivals to = arrivals();
     const auto scalesOf = [&](int row) -> ArrivedScales {
       if (staged) return ArrivedScales::behind(from(row), cast.codeBytes);
-      return {scalesAt(cast, to, row, -1), cast.grid.wordStride};  // of the copy before the first further one
+      return {scalesAt(cast, to, row, -1), cast.grid.wordStride};  // of the copy that is already in place
     };
     deliverScales<4>(s, rows, to, scalesOf, s.w);
   }
@@ -417,7 +420,7 @@ class HtDispatch {
     const KeptArrivals to = arrivals();
     const auto pieceOf = [&](int row, int piece) -> Quad {
       if (from.staged) return s.warp.laneLoad(reinterpret_cast<const Quad*>(from(row)) + piece);
-      // Of the copy before the first further one.
+      // From the copy that is already in place.
       return laneGather(d_.payloads, piece, [&](const PayloadWords& payload, int word) {
         const WordPlace place = outputPlace(payload, to, row, -1);
         return s.warp.laneLoad(static_cast<const std::uint32_t*>(place.at + word * place.wordStride));
@@ -425,7 +428,7 @@ class HtDispatch {
     };
     deliverPayloads(s, rows, to, pieceOf, s.w);
   }
-  // All copies of rows that are staged, else only the further ones.
+  // All copies of staged rows; else all but the first copy.
   MOE_LANES KeptArrivals arrivals() const { return {s.handle, d_.staged != 0 ? 0 : 1}; }
   MOE_LANES HtSource source(std::uint64_t staging, const std::uint8_t* out, std::uint32_t rowBytes) const {
     const bool staged = d_.staged != 0;

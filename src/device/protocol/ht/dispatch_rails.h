@@ -1,14 +1,15 @@
-// High-throughput dispatch across domains. A row is stored to its places in this domain and, once, to this rank's
-// window, from where it is put to the rail peers of the other domains that it goes to; rows that come over the rails
-// are forwarded to their places here. To the receiver it is as if the forwarder had sent them. Forwarding belongs to
-// the sending phase: rails must be free for the next dispatch whatever the caller does in between.
+// High-throughput dispatch across domains. A row is stored to its places in this domain. It is also stored once to this
+// rank's window, and put from there to the rail peers of the other domains that it goes to. Rows that arrive over the
+// rails are forwarded to their places here. The receiver sees no difference from rows that the forwarder has sent.
+// Forwarding belongs to the sending phase, because the rails must be free for the next dispatch, whatever the caller
+// does in between.
 #pragma once
 
 #include "device/protocol/ht/dispatch.h"
 
 namespace moe {
 
-// The first of a domain's tokens, in order, that is not before `token`. Uniform.
+// The index of the first token for `domain` that is not before `token`. Uniform.
 MOE_LANES int firstOutgoing(const HandleView& h, int domain, int token) {
   const std::int32_t* tokens = h.rails.outgoing + static_cast<std::int64_t>(domain) * h.tokensMax;
   int low = 0, high = h.sent.totals[h.domainBucket(domain)];
@@ -22,7 +23,8 @@ MOE_LANES int firstOutgoing(const HandleView& h, int domain, int token) {
 
 enum class Payload { rows, side };
 
-// One payload as it goes over the rails: where it comes in, where it goes out from, and how long a row is and may be.
+// One payload on the rails: the area that it arrives in, the area that it is put from, and the size and the maximal
+// size of a row.
 struct RailPayload {
   std::uint64_t in, out;
   int bytesMax;
@@ -39,8 +41,8 @@ MOE_LANES RailPayload railPayload(const StepParams& p, Payload payload) {
   return {at.railSide, at.railSideOut, c.sideBytesMax, p.dispatch.sideBytes};
 }
 
-// One payload of rows that came over the rails, to their places in this domain: a list for streamRows. `kCast`: the
-// codes of rows that are cast.
+// Copies one payload of rows that arrived over the rails to their places in this domain: a list for streamRows.
+// `kCast`: it copies the codes of rows that are cast.
 template <class Dispatch, bool kCast>
 struct Forwarded {
   const Dispatch& here;
@@ -76,12 +78,11 @@ class HtDispatchRails {
  public:
   MOE_LANES HtDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w)
       : HtDispatchRails(Here(warp, p, {w, w}), p) {}
-  // Of an operation that goes on here (core/seldom.h).
+  // Resumes an operation as another object (core/seldom.h).
   MOE_LANES HtDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : HtDispatchRails(Here(warp, p, {w, w}, which), p) {}
 
-  // What is wrong in this domain its ranks find before they send anything, and tell their rail peers with the first
-  // wave.
+  // The ranks of this domain find its faults before they send anything, and tell their rail peers with the first wave.
   MOE_LANES void run() const {
     if (s.stopped()) return;
     std::uint32_t fault = knownFault(s);
@@ -114,7 +115,7 @@ class HtDispatchRails {
     });
   }
 
-  // The rows that go to `domain`, to the rail peer there.
+  // Puts the rows for `domain` to the rail peer there.
   MOE_LANES void putRows(Range rows, int domain, Payload payload, int wave) const {
     const RailPayload rail = railPayload(s.p, payload);
     const std::int32_t* outgoing = s.handle.rails.outgoing + static_cast<std::int64_t>(domain) * s.handle.tokensMax;
@@ -126,7 +127,8 @@ class HtDispatchRails {
     });
   }
 
-  // The first wave brings what other domains say: then all ranks of all domains know whether anything is delivered.
+  // Forwards a wave. The first wave carries the words of other domains; with them all ranks of all domains know whether
+  // anything is delivered.
   MOE_LANES bool forwardWave(int wave, std::uint32_t& fault) const {
     if (!railsHaveCome(s, words(), wave)) return false;
     if (wave == 0 && fault == 0) fault = railsFault(s, words());
@@ -148,8 +150,9 @@ class HtDispatchRails {
     return true;
   }
 
-  // Ranks of this domain may have stored rows before they heard: the output is left alone, and is the caller's, when
-  // all of them have told their waves.
+  // Receives a wave of a dispatch that delivers nothing. Ranks of this domain may have stored rows before they learned
+  // of the fault. Therefore the output is left alone, and belongs to the caller again, only when all of them have
+  // announced their waves.
   MOE_LANES bool takeNothing(int wave) const {
     if (!waitForWave(s, here_.rowFlags(), wave, Phase::dispatchRows)) return false;
     if (wave == kHtWaves - 1) describeNothing(s.warp, s.p, filledRows(s.handle, s.comm.rank), s.w);
@@ -162,7 +165,7 @@ class HtDispatchRails {
     using List = Forwarded<Here, false>;
     s.warp.streamRows(List{here_, rows, payload, rail, shareOf({0, rows.count()}, parts, rail.bytes, s.w)});
   }
-  // Codes are the beginning of a row, scales its end.
+  // Codes are at the beginning of a row, scales at its end.
   MOE_LANES void forwardCast(int wave) const {
     const RailRows rows{s.handle, wave};
     const RailPayload rail = railPayload(s.p, Payload::rows);
@@ -182,7 +185,7 @@ class HtDispatchRails {
       for (int n = 0; n < s.handle.rails.count[row.table]; ++n) here_.storePiece(to[n], piece, quad);
     });
   }
-  // The parts of a row's elements, of its codes.
+  // The parts of a row's codes, from the parts of its elements.
   MOE_LANES Parts codeParts() const {
     return {d_.parts.count, static_cast<std::uint32_t>(castCodeBytes(d_.cast.type, static_cast<int>(d_.parts.bytes)))};
   }
@@ -204,7 +207,7 @@ class HtDispatchRails {
   }
 
   Here here_;
-  const Session<Warp> s;  // here_'s: a copy, so that the compiler keeps it in registers
+  const Session<Warp> s;  // a copy of the session of here_, so that the compiler keeps it in registers
   const DispatchArgs& d_;
 };
 

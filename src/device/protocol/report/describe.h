@@ -1,7 +1,6 @@
-// What few callers want to know of a route: what this rank sends, and of the rows that arrive which
-// expert's they are. A step of its own, so that it costs nobody else anything. All of it follows from what the route
-// has left in the handle: no window is read, and nobody is waited for. See
-// docs/decisions/0068-arrays-by-a-step-of-their-own.md.
+// Arrays about a route that few callers ask for: what this rank sends, and the experts of arriving rows. It is a
+// separate step, so that it costs other callers nothing. Everything follows from the state that the route has left in
+// the handle: it reads no window and never waits. See docs/decisions/0068-arrays-by-a-step-of-their-own.md.
 #pragma once
 
 #include "device/protocol/core/deliver.h"
@@ -30,14 +29,14 @@ class Describe {
   }
 
  private:
-  // Those of n items that are this warp's, one after the other.
+  // Calls take(i) for this warp's items of n, one after the other.
   template <class Take>
   MOE_LANES void forMine(int n, Take take) const {
     MOE_ROLLED
     for (int i = w_.index; i < n; i += w_.count) take(i);
   }
 
-  // ---- What is sent
+  // ---- Rows that are sent
 
   MOE_LANES void copyTotals() const {
     const int experts = h_.map.experts;
@@ -47,7 +46,7 @@ class Describe {
     });
   }
 
-  // Whether a token goes to any of these ranks.
+  // Whether a token goes to any of the ranks `ranks`.
   MOE_LANES bool goesTo(int token, Range ranks) const {
     const std::int32_t* ids = h_.sent.ids + std::int64_t{token} * h_.topk;
     const int first = h_.map.first(ranks.begin), end = h_.map.first(ranks.end);
@@ -72,7 +71,7 @@ class Describe {
     });
   }
 
-  // ---- What has arrived. Until its next route, a handle with a fault gets no rows.
+  // ---- Rows that have arrived. A handle with a fault has none until its next route.
 
   MOE_LANES bool isFor(int row, int expert) const {
     const Quad* header = keptHeader(h_, row);
@@ -82,8 +81,8 @@ class Describe {
     return is;
   }
 
-  // Where the rows of each source begin in an expert's group, and how many there are. The halves of a word are stored
-  // apart, because a count takes where the next source begins.
+  // Finds where the rows of each source begin in an expert's group, and how many there are. The halves of a word are
+  // stored separately, because the count of a source needs the beginning of the next one.
   MOE_LANES void findRanges(int expert) const {
     const int nranks = h_.map.nranks, rows = *h_.arriving.rows;
     const std::int32_t* starts = h_.arriving.rankOffsets;

@@ -1,5 +1,6 @@
-// What is added up behind an operation: rows that a dispatch has brought, how long its sources were awaited, and which
-// of them was late. A step of its own for those who ask, by one warp. See docs/decisions/0069-statistics.md.
+// Sums that are updated after an operation: rows that a dispatch has delivered, how long its sources were awaited, and
+// which of them was late. It is a separate step of one warp, for callers who ask for it. See
+// docs/decisions/0069-statistics.md.
 #pragma once
 
 #include "device/policy/contract.h"
@@ -27,7 +28,7 @@ class Tally {
   }
 
  private:
-  // Those that the dispatch has brought: none, if the handle has a fault.
+  // Counts the rows that the dispatch has delivered. If the handle has a fault, there are none.
   MOE_LANES void countRows() const {
     warp.forEach(h_.map.count(c_.rank), [&](int expert) {
       const int rows = h_.arriving.rowsPerExpert[expert];
@@ -40,7 +41,8 @@ class Tally {
     });
   }
 
-  // The other rank that came last, if it kept this one waiting much longer than the one before it. One lane.
+  // Counts the other rank that arrived last as late, if it kept this rank waiting much longer than the one before it
+  // did. For one lane.
   MOE_LANES void countLate() const {
     if (t_.lateSteps == nullptr) return;
     std::uint64_t longest = 0, next = 0;
@@ -58,7 +60,7 @@ class Tally {
     if (longest > next + kLateNs) ++t_.lateSteps[last];
   }
 
-  // The record of the operation, which is the latest, gets the rank that was awaited longest, unless steps note that
+  // Stores the rank that was awaited longest to the record of the operation, which is the latest, unless steps note it
   // themselves.
   MOE_LANES void recordWorst() const {
     if (c_.recorder == nullptr || c_.recorder->notesWaits != 0) return;
