@@ -1,13 +1,15 @@
-// The GPU policy for large combines, sm_90 and newer: the terms of sums come by bulk copies, global -> shared, so that
-// a warp's loads do not wait for its additions. All else is CudaWarp's, and sums have the same bits.
-// docs/decisions/0028-bulk-sums.md says why, and what was measured.
+// The GPU policy for large combines, sm_90 and newer. The terms of sums arrive by bulk copies, global -> shared, so
+// that a warp's loads do not wait for its additions. Everything else is inherited from CudaWarp, and sums have the same
+// bits. docs/decisions/0028-bulk-sums.md gives the reasons and measurements.
 //
-// reduceRows: the lanes look up 4 sums in shared memory (36 terms together at most) while the 4 before are made. All
-// lanes keep account of what is copied next; one elected lane issues the copies, term after term, as many ahead as the
-// warp has slots. All lanes wait for a slot's barrier, add their 16-byte pieces, and store behind the last term. Rows
-// of 12288 bytes and more have slots of 3584 bytes, 7 pieces per lane (4 slots and 12 warps on an H200). Others have
-// slots of 2048 bytes (6 slots and 16 warps). Order: before announce every lane issues fence.proxy.async, because the
-// bulk copies of peers read its sums. waitAll is that of CudaBulkWarp.
+// reduceRows: the lanes look up 4 sums (36 terms together at most) in shared memory while the previous 4 are made. All
+// lanes keep track of the next copy. One elected lane issues the copies, term after term, as many ahead as the warp has
+// slots. All lanes wait for a slot's barrier, add their 16-byte pieces, and store after the last term. Rows of 12288
+// bytes and more have slots of 3584 bytes, 7 pieces per lane (4 slots and 12 warps on an H200). Others have slots of
+// 2048 bytes (6 slots and 16 warps).
+//
+// Order: before announce every lane issues fence.proxy.async, because the bulk copies of peers read its sums. waitAll
+// is that of CudaBulk.
 #pragma once
 
 #include "device/policy/cuda/bulk_warp.h"
@@ -15,22 +17,22 @@
 
 namespace moe {
 
-// Slots of kPieces 16-byte pieces per lane: few large ones for long rows, more small ones and more warps for short ones
-// (kernel_numbers.h).
+// Slots have kPieces 16-byte pieces per lane. Long rows have few large slots; short rows have more small ones and more
+// warps (kernel_numbers.h).
 template <int kPieces>
 class CudaBulkSums : public CudaBulk {
  public:
   static constexpr int kWarpsMax = sumWarpsMax(kPieces);
 
-  // Sums are looked up in batches, of which one is made while the other is looked up and begun: [batch % 2]. The terms
-  // of a batch lie one sum after the other.
+  // Sums are looked up in batches [batch % 2]: one batch is made while the next is looked up and begun. The terms of a
+  // batch follow one another, sum after sum.
   static constexpr int kBatchTerms = 36, kBatchJobs = 4;
   struct Sum {
     std::uint8_t* out;
-    std::uint32_t bytes, share;  // a slot takes so much of each term, at the end less
+    std::uint32_t bytes, share;  // share: bytes of each term that a slot takes; fewer at the end
     int terms;
   };
-  // Shared memory of each warp's own.
+  // Shared memory of each warp.
   struct Shared {
     const std::uint8_t* rows[2 * kBatchTerms];
     Sum sums[2 * kBatchJobs];
@@ -38,7 +40,7 @@ class CudaBulkSums : public CudaBulk {
     float weights[2 * kBatchTerms];
   };
 
-  // `memory` is shared memory of this warp's own for `slots`, each of kSlotBytes.
+  // `memory` is shared memory of this warp for `slots`, each of kSlotBytes.
   MOE_LANES CudaBulkSums(std::uint8_t* memory, WarpStages slots, Shared* shared)
       : slots_(keptInRegister(cuda_bulk::sharedAddress(memory))),
         shared_(keptInRegister(cuda_bulk::sharedAddress(shared))),
@@ -49,14 +51,14 @@ class CudaBulkSums : public CudaBulk {
       for (int i = 0; i < slotCount_; ++i) cuda_bulk::initBarrier(full(i));
       cuda_bulk::fenceBarrierInit();
     }
-    cuda_bulk::fenceProxy();  // what the kernels before this one have stored is read through another proxy
+    cuda_bulk::fenceProxy();  // stores of earlier kernels are read through another proxy
     __syncwarp();
   }
 
   template <SumList List>
   MOE_LANES bool reduceRows(const CommView&, const List& list) const {
     const int n = list.count(), termsMax = list.termsMax();
-    int shift = 2;  // of a batch's size
+    int shift = 2;  // log2 of the batch size
     while (termsMax << shift > kBatchTerms) --shift;
     const int size = 1 << shift;
     __syncwarp();
@@ -74,7 +76,7 @@ class CudaBulkSums : public CudaBulk {
               .rows = 0};
 #pragma unroll 1
     for (int begin = 0; begin < n; begin += size) {
-      feed(next);  // sums without terms feed nothing when they are made
+      feed(next);  // needed because sums without terms feed nothing when they are made
       const int after = begin + size;
       if (after < n) lookUp(list, after, shift);
       next.known = after + size < n ? after + size : n;
@@ -90,7 +92,7 @@ class CudaBulkSums : public CudaBulk {
     return true;
   }
 
-  // Lanes have stored sums, and peers read them by bulk copies, through another proxy: each lane's own stores must be
+  // Lanes have stored sums that peers read by bulk copies, which use another proxy. Each lane's own stores must be
   // ordered before those reads.
   template <class FlagOf>
   MOE_LANES void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
@@ -102,7 +104,7 @@ class CudaBulkSums : public CudaBulk {
   static constexpr std::uint32_t kQuad = sizeof(Quad), kPieceBytes = kSumPieceBytes;
   static constexpr std::uint32_t kSlotBytes = kPieces * kPieceBytes;
 
-  // An address that the compiler does not compute anew at each use.
+  // Keeps an address in a register, so that the compiler does not compute it again at each use.
   static MOE_LANES std::uint32_t keptInRegister(std::uint32_t address) {
     std::uint32_t kept;
     asm volatile("mov.u32 %0, %1;" : "=r"(kept) : "r"(address));
@@ -130,15 +132,15 @@ class CudaBulkSums : public CudaBulk {
     __syncwarp();
   }
 
-  // What is copied next, a term's share of a sum. The same in all lanes, of which one issues the copy.
+  // The next copy, which is a term's share of a sum. It is the same in all lanes; one lane issues the copy.
   struct Feed {
-    int shift, termsMax, known;  // sums that have been looked up
-    int sum;                     // the one that is begun, if `bytes` is not 0, else the next
+    int shift, termsMax, known;  // known: sums that have been looked up
+    int sum;                     // the sum that has been begun if `bytes` is not 0, else the next one
     std::uint32_t bytes, share, offset;
     int terms, term, rows;  // its terms begin at `rows`
   };
 
-  // As long as a slot is free and a sum known.
+  // Issues copies as long as a slot is free and a sum is known.
   MOE_LANES void feed(Feed& f) const {
     const Shared& s = shared();
 #pragma unroll 1
@@ -174,7 +176,7 @@ class CudaBulkSums : public CudaBulk {
     cuda_bulk::load(slots_ + static_cast<std::uint32_t>(slot) * kSlotBytes, from, bytes, full(slot));
   }
 
-  // Behind its share a slot holds what it held before; that is added too, and not stored.
+  // Makes one sum. The part of a slot beyond the share has old content, which is added too but not stored.
   template <class Type, class List>
   MOE_LANES void sumRow(int item, int first, Feed& next) const {
     const Sum job = shared().sums[item];
@@ -186,7 +188,7 @@ class CudaBulkSums : public CudaBulk {
       for (int term = first; term < first + job.terms; ++term) {
         const float weight = Weighted<List> ? shared().weights[term] : 1.0f;
         takeSlot<Type, Weighted<List>>(sum, weight);
-        __syncwarp();  // every lane has its pieces: the slot is free
+        __syncwarp();  // every lane has read its pieces, so the slot is free
         ++free_;
         feed(next);
       }
@@ -199,7 +201,7 @@ class CudaBulkSums : public CudaBulk {
     }
   }
 
-  // Adds what the next slot holds.
+  // Adds the content of the next slot.
   template <class Type, bool kWeighted>
   MOE_LANES void takeSlot(Accumulator<Type> (&sum)[kPieces], float weight) const {
     while (!cuda_bulk::tryWait(full(taken_), parity_)) {
@@ -216,10 +218,10 @@ class CudaBulkSums : public CudaBulk {
     if (++taken_ == slotCount_) taken_ = 0, parity_ ^= 1;
   }
 
-  std::uint32_t slots_, shared_;  // in shared memory
+  std::uint32_t slots_, shared_;  // addresses in shared memory
   int slotCount_;
-  // Which slot is filled next, and how many are free; which is read next, and the phase of its barrier then. The same
-  // in all lanes.
+  // The slot that is filled next, and the number of free slots; the slot that is read next, and the phase of its
+  // barrier. They are the same in all lanes.
   mutable int fed_ = 0, free_, taken_ = 0;
   mutable std::uint32_t parity_ = 0;
 };

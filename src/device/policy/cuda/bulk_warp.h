@@ -1,12 +1,14 @@
-// The GPU policy for sm_90 and newer: rows move with the bulk-copy engine, global -> shared -> global. All else is
-// CudaWarp's. docs/internals/notebook.md has the measurements that the stages and their sizes come from.
+// The GPU policy for sm_90 and newer: rows move with the bulk-copy engine, global -> shared -> global. Everything else
+// is inherited from CudaWarp. The stages and their sizes come from measurements in docs/internals/notebook.md.
 //
-// streamRows: the lanes look up to 8 jobs and their sinks up in shared memory and go through the pieces together. One
-// elected lane issues the copies. A warp has 3 stages, and loads run ahead of stores. What stays on this rank, all
-// lanes store from the stage (docs/decisions/0032-own-rows-from-the-stage.md). The side payload goes behind
-// the last piece of its row in the same stage. Order: publishAll, announce, mark and put first finish the copies: every
-// lane issues fence.proxy.async, and the elected one waits until they are complete. waitAll ends with
-// fence.proxy.async, because bulk copies read next, through another proxy.
+// streamRows: the lanes look up at most 8 jobs and their sinks, keep them in shared memory, and go through the pieces
+// together. One elected lane issues the copies. A warp has 3 stages, and loads run ahead of stores. All lanes store
+// rows that stay on this rank from the stage (docs/decisions/0032-own-rows-from-the-stage.md). The side payload goes
+// after the last piece of its row in the same stage.
+//
+// Order: publishAll, announce, mark and put first finish the copies: every lane issues fence.proxy.async, and the
+// elected lane waits until the copies are complete. waitAll ends with fence.proxy.async, because bulk copies, which use
+// another proxy, read next.
 #pragma once
 
 #include "device/policy/cuda/kernel_numbers.h"
@@ -20,7 +22,7 @@ namespace cuda_bulk {
 MOE_LANES std::uint32_t sharedAddress(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
-// Barriers are named by their addresses in shared memory.
+// A barrier is identified by its address in shared memory.
 MOE_LANES void initBarrier(std::uint32_t barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
 }
@@ -43,7 +45,7 @@ MOE_LANES void load(std::uint32_t shared, const void* global, std::uint32_t byte
                "l"(global), "r"(bytes), "r"(barrier)
                : "memory");
 }
-// True in one lane of those that come here, always the same of a whole warp.
+// True in one of the calling lanes. In a whole warp it is always the same lane.
 MOE_LANES bool elected() {
   std::uint32_t is;
   asm volatile("{\n .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p;\n}" : "=r"(is));
@@ -78,12 +80,12 @@ MOE_LANES void fenceProxy() {
 
 }  // namespace cuda_bulk
 
-// What the policies with bulk copies share.
+// The common part of the policies with bulk copies.
 class CudaBulk : public CudaWarp {
  public:
-  static constexpr bool kPicks = false;  // it takes registers: combines behind ready words take CudaWarp
+  static constexpr bool kPicks = false;  // pickReady takes registers, so combines behind ready words use CudaWarp
 
-  // What was acquired is next read by the bulk-copy engine, through another proxy.
+  // The bulk-copy engine, which uses another proxy, reads next what was acquired.
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     const bool good = CudaWarp::waitAll(comm, flags, n, epoch, awaited);
     cuda_bulk::fenceProxy();
@@ -95,27 +97,27 @@ class CudaBulkWarp : public CudaBulk {
  public:
   static constexpr int kStages = kBulkStages, kWarpsMax = kBulkWarpsMax;
 
-  // The jobs that a warp does next, and where they go: a place for each lane.
+  // The jobs that a warp does next, and their sinks: one place per lane.
   static constexpr int kDeskJobs = 8;
   struct Desk {
     std::uint8_t *sinks[kLanes], *sides[kLanes];
     CopyJob jobs[kDeskJobs];
   };
-  // What is in a stage: parts of a row and, behind it, of its side payload. Where it goes, as bits of the desk's lanes:
-  // by the engine, and by the lanes.
+  // The content of a stage: parts of a row and, after it, of its side payload. The sinks are bits for the desk's lanes:
+  // those that the engine stores to, and those that the lanes store to.
   struct Piece {
     const Desk* desk;
     unsigned byEngine, byLanes;
     std::uint32_t offset, bytes, sideOffset, sideBytes;
   };
-  // Shared memory of each warp's own.
+  // Shared memory of each warp.
   struct Shared {
     Desk desks[2];
     Piece pieces[kStages];
     std::uint64_t full[kStages];
   };
 
-  // `memory` is shared memory of this warp's own for kStages stages.
+  // `memory` is shared memory of this warp for kStages stages.
   MOE_LANES CudaBulkWarp(std::uint8_t* memory, WarpStages stages, Shared* shared)
       : stages_(memory),
         full_(cuda_bulk::sharedAddress(shared->full)),
@@ -129,9 +131,9 @@ class CudaBulkWarp : public CudaBulk {
     __syncwarp();
   }
 
-  // Jobs are looked up several at a time, a lane for each sink, as finding one takes a chain of loads. The engine takes
-  // one copy after the other, and those to peers wait for the wire: so of a row that leaves, what stays is stored by
-  // the lanes.
+  // Jobs are looked up several at a time, with a lane for each sink, because finding a sink takes a chain of loads. The
+  // engine processes one copy after another, and copies to peers wait for the wire. Therefore, if a row also goes to
+  // peers, the lanes store the copies that stay on this rank.
   template <CopyList List>
   MOE_LANES bool streamRows(const List& list) const {
     constexpr bool kPairs = HasSides<List>;
@@ -143,7 +145,7 @@ class CudaBulkWarp : public CudaBulk {
     std::uint32_t before = used_, latest = used_;  // pieces up to the last batch but one, and up to the last
     __syncwarp();
     for (int begin = 0, turn = 0; begin < n; begin += batch, turn ^= 1) {
-      while (static_cast<std::int32_t>(before - stores_) > 0) storePiece<kPairs>();  // their desk is used again
+      while (static_cast<std::int32_t>(before - stores_) > 0) storePiece<kPairs>();  // their desk is about to be reused
       __syncwarp();
       Desk& desk = desks_[turn];
       const CopyJob job = begin + own < n ? list.job(begin + own) : CopyJob{nullptr, 0, 0};
@@ -192,7 +194,7 @@ class CudaBulkWarp : public CudaBulk {
   }
 
  private:
-  // What lanes have stored may be read by bulk copies next, through another proxy: so each orders its own stores.
+  // Bulk copies, which use another proxy, may next read what lanes have stored. So each lane orders its own stores.
   MOE_LANES void finishCopies() const {
     cuda_bulk::fenceProxy();
     if (cuda_bulk::elected()) cuda_bulk::waitComplete();
@@ -202,8 +204,9 @@ class CudaBulkWarp : public CudaBulk {
   MOE_LANES std::uint8_t* stage(std::uint32_t use) const { return stages_ + use % kStages * stageBytes_; }
   MOE_LANES std::uint32_t full(std::uint32_t use) const { return full_ + use % kStages * 8; }
 
-  // One job's pieces: loads run ahead of stores by all stages but one. A side payload goes with the row's last piece,
-  // as the engine takes one copy after the other; what does not fit there, in pieces of its own.
+  // Moves the pieces of one job. Loads run ahead of stores by all stages but one. A side payload goes with the row's
+  // last piece, because the engine processes one copy after another. The part that does not fit there goes in pieces of
+  // its own.
   template <bool kPairs>
   MOE_LANES void moveJob(const Desk& desk, int item, unsigned byEngine, unsigned byLanes) const {
     const CopyJob job = desk.jobs[item];
@@ -236,9 +239,9 @@ class CudaBulkWarp : public CudaBulk {
   template <bool kPairs>
   MOE_LANES void loadPiece(const CopyJob& job, const Piece& piece) const {
     if (used_ - stores_ == kStages - 1) storePiece<kPairs>();
-    __syncwarp();  // every lane has read what was in the stage
+    __syncwarp();  // every lane has read the stage
     if (cuda_bulk::elected()) {
-      cuda_bulk::waitRead<1>();  // all but the latest store have left their stages
+      cuda_bulk::waitRead<1>();  // all stores but the latest have read their stages
       pieces_[used_ % kStages] = piece;
       const std::uint32_t barrier = full(used_), to = cuda_bulk::sharedAddress(stage(used_));
       cuda_bulk::expectBytes(barrier, piece.bytes + (kPairs ? piece.sideBytes : 0));
@@ -279,7 +282,7 @@ class CudaBulkWarp : public CudaBulk {
     ++stores_;
   }
 
-  // No tests within a batch: with them the code is far longer.
+  // There are no bounds checks within a batch, because they make the code far longer.
   static MOE_LANES void keep(std::uint8_t* out, std::uint32_t from, std::uint32_t bytes) {
     constexpr int kAtOnce = kLanes * kBatch;
     auto* to = reinterpret_cast<Quad*>(out) + lane();
@@ -305,7 +308,7 @@ class CudaBulkWarp : public CudaBulk {
   std::uint32_t stageBytes_;
   Desk* desks_;
   Piece* pieces_;
-  // Since the kernel began; they say which stage and which barrier phase is next.
+  // Pieces since the kernel began. They determine the next stage and the next phase of its barrier.
   mutable std::uint32_t used_ = 0, stores_ = 0;
 };
 

@@ -1,17 +1,18 @@
-// How a CUDA warp casts rows, for device/policy/cuda/warp.h alone. A lane has 16 elements, so that a warp has a tile.
-// The lanes of a block find its largest magnitude by shuffles. Two tiles are in flight. Lane s looks up sink s.
+// How a CUDA warp casts rows. Only device/policy/cuda/warp.h includes it. A lane has 16 elements, so that a warp has a
+// tile. The lanes of a block find its largest magnitude by shuffles. Two tiles are in flight. Lane s looks up sink s.
 #pragma once
 
 #include "device/rows/cast_row.h"
 
 namespace moe::cuda_cast {
 
-// ---- What a lane makes of a piece
+// ---- How a lane codes a piece
 
 inline constexpr int kLanes = 32;
 inline constexpr unsigned kAll = 0xffffffffu;
 
-// The largest among `lanes` neighbouring lanes, as bits of floats that are not negative and so order like their bits.
+// The largest value among `lanes` neighbouring lanes. The values are bits of non-negative floats, which are ordered
+// like the floats.
 MOE_LANES std::uint32_t blockMax(std::uint32_t bits, int lanes) {
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
     const std::uint32_t other = __shfl_xor_sync(kAll, bits, distance);
@@ -20,32 +21,32 @@ MOE_LANES std::uint32_t blockMax(std::uint32_t bits, int lanes) {
   return bits;
 }
 
-// The words of a row's scales, which a warp makes tile by tile. Each lane keeps one, so that a place gets many by one
-// store: the wire takes longer for small stores than for what they carry.
+// The words of a row's scales, which a warp makes tile by tile. Each lane keeps one word, so that one store writes many
+// words to a sink: small stores cost more time on the wire than their bytes.
 class ScaleWords {
  public:
   MOE_LANES explicit ScaleWords(int cast) : tiles_(kLanes * 4 / castScaleBytes(cast)) {}
 
-  // Word w of a tile's W words is in lane w * 32 / W.
+  // Word w of a tile with W words is kept by lane w * 32 / W.
   MOE_LANES void keep(std::uint32_t word, int tile, int lane) {
     const int at = lane * tiles_;
     const std::uint32_t own = __shfl_sync(kAll, word, at % kLanes);
     if ((tile & (tiles_ - 1)) == at / kLanes) kept_ = own;
   }
-  // Whether each lane has one after so many tiles of the row; and of how many words lane 0 has the first.
+  // areAll: whether each lane has a word after `done` tiles of the row. first: the word that lane 0 has then.
   MOE_LANES bool areAll(int done) const { return (done & (tiles_ - 1)) == 0; }
   MOE_LANES int first(int done) const { return (done - 1) / tiles_ * kLanes; }
   MOE_LANES std::uint32_t kept() const { return kept_; }
 
  private:
-  int tiles_;  // whose words the lanes keep, a power of two
+  int tiles_;  // tiles whose words the lanes keep; a power of two
   std::uint32_t kept_ = 0;
 };
 
-// Blocks of 128 elements, eight lanes each, cast to e4m3. Elements are not multiplied first.
+// Blocks of 128 elements, with eight lanes each, cast to e4m3. Elements are not multiplied first.
 struct LargeBlocks {
   static constexpr int kBlockLanes = 8;
-  int type;  // with the bit beside it
+  int type;  // includes the flag beside the type
   int lane;
 
   struct Coded {
@@ -62,7 +63,7 @@ struct LargeBlocks {
   MOE_LANES void storeCodes(std::uint8_t* to, int piece, const Coded& coded) const {
     reinterpret_cast<Quad*>(to)[piece] = coded.codes;
   }
-  // What ScaleWords keeps of a tile: the scales, or their exponents together.
+  // The word that ScaleWords keeps: the scale, or the exponents of a tile's scales together.
   MOE_LANES std::uint32_t scaleWord(std::uint32_t own) const {
     if (castScalesAreFloats(type)) return own;
     std::uint32_t word = own >> 23 << lane / kBlockLanes * 8;
@@ -71,13 +72,13 @@ struct LargeBlocks {
   }
 };
 
-// Blocks of any format: eight, two or one lane each.
+// Blocks of any format, with eight, two or one lane each.
 struct AnyBlocks {
   CastFactors factors;
   int lane;
 
   struct Coded {
-    Quad codes;  // of E2M1 the first half
+    Quad codes;  // E2M1 uses the first half
     std::uint32_t scale;
   };
   MOE_LANES int cast() const { return factors.cast; }
@@ -98,7 +99,7 @@ struct AnyBlocks {
       reinterpret_cast<Quad*>(to)[piece] = coded.codes;
     }
   }
-  // Of small blocks four share a word, whose lanes all get it: eight of MX, four of NVFP4.
+  // Four scales of small blocks share a word. All their lanes get it: eight with MX, four with NVFP4.
   MOE_LANES std::uint32_t scaleWord(std::uint32_t own) const {
     const int lanes = blockLanes();
     if (lanes == LargeBlocks::kBlockLanes) return LargeBlocks{factors.cast, lane}.scaleWord(own);
@@ -113,7 +114,7 @@ struct AnyBlocks {
 inline constexpr int kTilesAtOnce = 2;
 static_assert(kCastTilePieces == kLanes);
 
-// This lane's pieces of some tiles of a row. There is nothing behind the row's end.
+// This lane's pieces of some tiles of a row. Pieces beyond the row's end are not there.
 template <class Type>
 struct Tiles {
   CastPiece<Type> piece[kTilesAtOnce];
@@ -132,8 +133,9 @@ MOE_LANES Tiles<Type> load(const CastJob& job, int tile, int lane) {
   return tiles;
 }
 
-// Rows by `format`, which says what a lane makes of its piece: code(piece), with the block's lanes, and of a tile's
-// scales, scaleWord(). Lane s holds sink s. forRow(weight): the format for a row with this weight.
+// Stores tiles as codes. `format` defines how a lane codes its piece, code(piece), together with the block's lanes, and
+// how a tile's scales are kept, scaleWord(). forRow(weight) is the format for a row with this weight. Lane s holds sink
+// s.
 template <class Type, class Format>
 MOE_LANES void store(const Tiles<Type>& tiles, const CastJob& job, const Format& format, int tile, ScaleWords& scales,
                      const CastSink& mine, int lane) {
@@ -150,7 +152,7 @@ MOE_LANES void store(const Tiles<Type>& tiles, const CastJob& job, const Format&
   }
 }
 
-// The scales that the lanes keep after `tiles` tiles of a row. Lane s holds sink s.
+// Stores the scales that the lanes keep after `tiles` tiles of a row. Lane s holds sink s.
 template <bool kScatters>
 MOE_LANES void storeScales(const ScaleWords& scales, const CastJob& job, int cast, int tiles, const CastSink& mine,
                            int lane) {
@@ -164,7 +166,7 @@ MOE_LANES void storeScales(const ScaleWords& scales, const CastJob& job, int cas
   }
 }
 
-// Brings a row that is cast next into the second-level cache: loads from there take half as long.
+// Prefetches the row that is cast next into the second-level cache. Loads from there take half as long.
 template <class Type>
 MOE_LANES void fetch(const CastJob& job) {
 #if __CUDA_ARCH__ >= 900
@@ -187,7 +189,7 @@ MOE_LANES void rowsBy(const Casts& casts, const Format& format, int lane) {
 #pragma unroll 1
     for (int tile = 0; tile < castTiles(job.elements); tile += kTilesAtOnce) {
       const Tiles<Type> tiles = load<Type>(job, tile, lane);
-      if (tile == 0 && lane < job.sinks) mine = casts.sink(i, lane);  // while the row is on its way
+      if (tile == 0 && lane < job.sinks) mine = casts.sink(i, lane);  // while the row is being loaded
       store(tiles, job, ofRow, tile, scales, mine, lane);
       const int all = castTiles(job.elements), done = tile + kTilesAtOnce < all ? tile + kTilesAtOnce : all;
       if (done == all || scales.areAll(done)) storeScales<kScatters>(scales, job, cast, done, mine, lane);
@@ -195,7 +197,8 @@ MOE_LANES void rowsBy(const Casts& casts, const Format& format, int lane) {
   }
 }
 
-// Blocks of 128 whose elements stay as they are have a loop of their own, which neither multiplies twice nor asks.
+// Blocks of 128 elements that are not multiplied first have a loop of their own, which has no second multiplication and
+// no branches on the format.
 template <class Type, CastList Casts>
 MOE_LANES void rows(const Casts& casts, int lane) {
   const CastRule rule = casts.rule();

@@ -1,5 +1,5 @@
-// Landing words on a GPU: 16 bytes go at once (st.relaxed.sys, ld.relaxed.sys, v4), and each of their words shows by
-// its value that it has come. A lane polls the pieces that have not come 20 ns apart.
+// Landing words on a GPU. Accesses have 16 bytes (st.relaxed.sys, ld.relaxed.sys, v4), and the value of each of their
+// words shows whether it has arrived. A lane polls the pieces that have not arrived 20 ns apart.
 #pragma once
 
 #include "device/queue/landing.h"
@@ -20,7 +20,7 @@ MOE_LANES Quad load(const Quad* from) {
   return words;
 }
 
-// Eight bytes, and one word.
+// The same for eight bytes, and for one word.
 MOE_LANES void store(HalfQuad* to, const HalfQuad& words) {
   asm volatile("st.relaxed.sys.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words.x), "r"(words.y) : "memory");
 }

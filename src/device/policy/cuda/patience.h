@@ -1,11 +1,11 @@
-// How a lane waits on a GPU, and what it reports of a wait in vain. Once in a while it looks at the clock and at the
-// words that tell it to stop. What the host orders lies in host memory, where loads of one line are served one behind
-// the other, a microsecond each, and whatever else goes through that slice of the second-level cache stands behind
-// them. Thousands of lanes may wait, beside kernels of the caller. So one lane of each tick reads it for all.
+// How a lane waits on a GPU, and how it reports a failed wait. From time to time a waiting lane reads the clock and the
+// words that tell it to stop. The host's orders lie in host memory. Loads of one line of it are served one after
+// another, a microsecond each, and hold up all other traffic through that slice of the second-level cache. Thousands of
+// lanes may wait while kernels of the caller run. Therefore one lane of each tick reads the orders for all.
 //
-// For communicators with statistics (CommView::waits) `watch` notes how long each flag of a wait is missing. It is code
-// of its own, which waits of other communicators step over: a clock in them would cost those who do not ask
-// (docs/decisions/0069-statistics.md).
+// For communicators with statistics (CommView::waits), `watch` measures how long each flag of a wait is missing. It is
+// separate code, which other communicators skip, because reading a clock in every wait would cost those that do not ask
+// for it (docs/decisions/0069-statistics.md).
 #pragma once
 
 #include "device/policy/cuda/flags.h"
@@ -18,12 +18,12 @@ class CudaPatience {
   enum class End { notYet, stopped, late, left };
 
   CudaPatience() = default;
-  // One of several waits that are one, for this rank's own work: they began at `since`, 0: not yet, and give up
-  // somewhat earlier than those that wait for the rank.
+  // One of several waits that count as one, for this rank's own work. They began at `since` (0: not yet), and end
+  // somewhat earlier than the waits for this rank.
   explicit MOE_LANES CudaPatience(std::uint32_t since) : begin_(since), sooner_(1) {}
   MOE_LANES std::uint32_t since() const { return begin_; }
 
-  // To be called between polls, of which this is number `polls`, for rank rankOf().
+  // Called between polls, after poll number `polls`, in a wait for rank rankOf().
   template <class RankOf>
   MOE_LANES End look(const CommView& comm, unsigned polls, RankOf rankOf) {
     if (polls % kPollsPerLook != 0) return End::notYet;
@@ -54,29 +54,29 @@ class CudaPatience {
     std::uint32_t* seen = &state->ordersSeen.tick;
     return cuda_flags::loadRelaxed(seen) != tick && atomicExch(seen, tick) != tick;
   }
-  // False: waits are to end.
+  // False: waits must end.
   static MOE_LANES bool readOrders(const CommView& comm) {
     const WaitOrders& orders = *comm.orders;
     OrdersSeen* seen = &comm.state->ordersSeen;
     cuda_flags::storeOnDevice(&seen->timeout, 1 + ticksOf(cuda_flags::loadRelaxed(&orders.timeoutNs)));
     if (cuda_flags::loadRelaxed(&orders.left) != 0) cuda_flags::storeOnDevice(&seen->left, 1);
     if (cuda_flags::loadRelaxed(&orders.abort) == 0) return true;
-    atomicAdd(&comm.state->failuresClaimed, 1u);  // the host knows why; later steps stop at once
+    atomicAdd(&comm.state->failuresClaimed, 1u);  // the host knows the reason; later steps stop at once
     return false;
   }
 
   static constexpr unsigned kPollsPerLook = 64;
-  // Time in ticks of 1.05 ms, of which a wait looks once in each. In 32 bits they save registers, and differences hold
-  // for 52 days.
+  // Time in ticks of 1.05 ms. A wait looks once per tick. Ticks have 32 bits to save registers, and differences are
+  // valid for 52 days.
   static MOE_LANES std::uint32_t ticksOf(std::uint64_t nanoseconds) {
     return static_cast<std::uint32_t>(nanoseconds >> kTickShift);
   }
   static constexpr int kTickShift = 20;
-  // So many looks must find that a rank has left.
+  // The number of looks that must find that a rank has left, before the wait ends.
   static constexpr std::uint32_t kLeftGrace = 1 + (kLeftGraceNs >> kTickShift);
 
-  // Low bits of the tick of the last look, and above them how many looks have found that the rank has left: one
-  // register less in loops that have none to spare.
+  // The low bits are the tick of the last look. The bits above count the looks that have found that the rank has left.
+  // One word saves a register, because the waiting loops have none to spare.
   static constexpr std::uint32_t kTickBits = 0xfffff;
   static_assert(kLeftGrace < ~kTickBits / (kTickBits + 1));
   std::uint32_t looked_ = 0;
@@ -97,7 +97,7 @@ MOE_LANES void fail(const CommView& comm, const Failure& failure) {
   cuda_flags::storeRelease(&to->ready, 1);
 }
 
-// What a wait reports that came to this end.
+// The failure to report for a wait with this end.
 MOE_LANES Failure inVain(Failure late, CudaPatience::End end) {
   if (end == CudaPatience::End::left) late.fault = Fault::left;
   return late;
@@ -109,15 +109,15 @@ MOE_LANES Failure lateFlag(const Flag* flag, std::uint64_t epoch, Awaited awaite
 inline constexpr unsigned kAll = 0xffffffffu, kWatchNapNs = 64;
 inline constexpr int kLanes = 32;
 
-// Several blocks wait for the same rank.
+// Uses a maximum, because several blocks wait for the same rank.
 MOE_LANES void noteWait(std::uint64_t* longest, std::uint64_t ns) {
   static_assert(sizeof(unsigned long long) == sizeof *longest);
   atomicMax(reinterpret_cast<unsigned long long*>(longest), static_cast<unsigned long long>(ns));
 }
 
-// Looks at all flags in turn, a lane at every 32nd, and notes when each is there; the wait that follows finds them
-// there and acquires. At most 1024 ranks are 32 flags for each lane. False if the wait is in vain, which is reported.
-// All lanes.
+// Looks at all flags in turn, with a lane for every 32nd flag, and notes when each arrives. The wait that follows finds
+// the flags and acquires them. With at most 1024 ranks, a lane has at most 32 flags. False: the wait failed, which is
+// reported. All lanes call it.
 static MOE_SELDOM bool watch(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Awaited awaited) {
   const int lane = static_cast<int>(threadIdx.x % kLanes), mine = (n - lane + kLanes - 1) / kLanes;
   std::uint64_t missing = (std::uint64_t{1} << mine) - 1;

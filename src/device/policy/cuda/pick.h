@@ -1,8 +1,8 @@
-// How a CUDA warp picks items whose rows another kernel of this GPU makes meanwhile: pickReady, for
-// device/policy/cuda/warp.h alone. The words of a GEMM lie in a few lines of one slice of the second-level cache. What
-// waits there keeps the GEMM's own traffic waiting, so one warp of a block polls for all others. It counts the words
-// that have reached the target, all of them, and tells the number in shared memory. When that changes, each warp looks
-// at its own items again.
+// How a CUDA warp picks items whose rows another kernel of this GPU is making: pickReady. Only
+// device/policy/cuda/warp.h includes it. The ready words of a GEMM lie in a few lines of one slice of the second-level
+// cache. Polls of these lines hold up the GEMM's own traffic, so one warp of a block polls for all others. It counts
+// all words that have reached the target, and stores the number in shared memory. When the number changes, each warp
+// looks at its own items again.
 #pragma once
 
 #include "device/policy/cuda/patience.h"
@@ -13,13 +13,14 @@ namespace moe::cuda_pick {
 inline constexpr unsigned kAll = 0xffffffffu, kNapNsPerBlock = 32, kFollowNs = 100;
 inline constexpr int kLanes = 32;
 
-// Of the block, in shared memory: whether a warp polls, and how many words had reached the target when one last did.
+// State of the block, in shared memory: whether a warp polls, and how many words had reached the target at the last
+// count.
 struct Watch {
   std::uint64_t* poller;
   std::uint32_t* reached;
 };
 
-// How many words have reached the target: the same for all lanes.
+// The number of words that have reached the target. It is the same in all lanes.
 template <ReadyList List>
 MOE_LANES std::uint32_t countReached(const List& list, int lane) {
   const AllWords all = list.all();
@@ -31,7 +32,7 @@ MOE_LANES std::uint32_t countReached(const List& list, int lane) {
   return __reduce_add_sync(kAll, count);
 }
 
-// Waits until more words have reached the target than the block knew when `seen` was read. notYet: they have.
+// Waits until more words have reached the target than the `seen` that the block knew before. notYet: more have.
 template <ReadyList List>
 MOE_LANES CudaPatience::End waitForMore(const CommView& comm, const List& list, const Watch& watch, std::uint32_t seen,
                                         CudaPatience& patience, int lane) {
@@ -60,20 +61,20 @@ MOE_LANES CudaPatience::End waitForMore(const CommView& comm, const List& list, 
   return end;
 }
 
-// Of items that may be left, a warp picks few at a time: it looks again sooner whether the rest may be left.
+// If items may be left, a warp picks few at a time, so that it checks sooner whether the rest may be left.
 MOE_LANES unsigned lowestTwo(unsigned mask) {
   const unsigned behind = mask & (mask - 1);
   return mask ^ (behind & (behind - 1));
 }
 
-// A later kernel reads the rows, so this one must have acquired them.
+// Leaves the rest. A later kernel reads the rows, so this kernel must have acquired them.
 MOE_LANES ReadyPick leaveRest() {
   cuda_flags::fenceOnDevice();
   __syncwarp();
   return {ReadyPick::kLeft, 0};
 }
 
-// All lanes look at an item each, turn by turn, until a turn has some that are there.
+// All lanes look at one item each, turn by turn, until a turn has items that are ready.
 template <ReadyList List>
 MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan, const Watch& watch, int lane) {
   const int n = list.count();
@@ -82,7 +83,7 @@ MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan&
   __syncwarp();
   const bool mayLeave = list.mayLeave();
   const std::uint32_t wanted = mayLeave ? static_cast<std::uint32_t>(list.all().count) : 0;
-  // Others may not have looked for long, as they move rows.
+  // Other warps may not have counted for a long time, because they move rows.
   if (mayLeave && countReached(list, lane) == wanted) return leaveRest();
   for (;;) {
     std::uint32_t seen = 0;
@@ -103,7 +104,7 @@ MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan&
       if ((mask >> lane & 1) != 0) scan.close(turn);
       scan.lookNextAt(turn, kLanes);
       cuda_flags::fenceOnDevice();
-      __syncwarp();  // what one lane acquired is now every lane's
+      __syncwarp();  // now every lane has what one lane acquired
       return {scan.item(turn, kLanes, 0), mask};
     }
     const CudaPatience::End end = waitForMore(comm, list, watch, seen, patience, lane);

@@ -1,9 +1,9 @@
-// A GPU policy with `put`, for kernels of several domains. Kernels for one domain go without: code that a kernel does
-// not have costs neither registers nor instructions (docs/decisions/0021-what-a-policy-cannot-do.md).
+// A GPU policy with `put`, for kernels of several domains. Kernels for one domain do not have it, because code that a
+// kernel does not contain costs neither registers nor instructions (docs/decisions/0021-what-a-policy-cannot-do.md).
 //
-// put into a ring: one lane takes entries for all, each lane fills its own and hands it over with st.release.sys. put
-// into mlx5 queues, as RDMA writes (queue/mlx5/put_queue.h): the code is out of line, so that a kernel has it once, and
-// spends no registers on it where nothing is put.
+// A put into a ring: one lane reserves entries for all lanes; each lane fills its own entry and publishes it with
+// st.release.sys. A put into mlx5 queues is an RDMA write (queue/mlx5/put_queue.h). That code is out of line, so that a
+// kernel contains it once, and spends no registers on it where nothing is put.
 #pragma once
 
 #include "device/policy/cuda/flags.h"
@@ -19,8 +19,8 @@ MOE_LANES unsigned laneIndex() {
   return threadIdx.x % 32;
 }
 
-// The lanes of `group` have a piece each, or none, for one queue. Their first lane reserves, publishes and rings for
-// all. Groups of a warp go on independently: none waits for another.
+// Posts a batch to one queue, in which each lane of `group` has a piece or none. The first lane reserves, publishes and
+// rings for all. The groups of a warp proceed independently: none waits for another.
 MOE_LANES bool postBatch(const mlx5::PutQueue& queue, unsigned group, bool has, const Put& mine, std::uint32_t piece,
                          bool rings, const WaitLimit& limit) {
   const CudaQueueMemory memory;
@@ -44,7 +44,7 @@ MOE_LANES bool postBatch(const mlx5::PutQueue& queue, unsigned group, bool has, 
   return __all_sync(group, good) != 0;
 }
 
-// The lanes of `users` call it, each with a put. A word goes behind all pieces of its group. False: no room in time.
+// Called by the lanes of `users`, each with a put. A word goes after all pieces of its group. False: no room in time.
 __device__ __noinline__ inline bool post(const CommView& comm, unsigned users, Put mine) {
   const int connection = comm.far->remote.connectionOf(mine);
   const mlx5::PutQueue& queue = comm.far->remote.queues[connection];
@@ -68,8 +68,8 @@ class CudaPuts : public Base {
   using Base::Base;
   static constexpr bool kPuts = true;
 
-  // Ring by ring, as each put says by its rank. One lane takes the slots for all: lanes that waited each for their own
-  // would wait for each other.
+  // Puts are posted ring by ring; each put's rank determines its ring. One lane takes the slots for all lanes, because
+  // lanes that each waited for their own slots would wait for each other.
   template <class PutOf>
   MOE_LANES void put(const CommView& comm, int n, PutOf putOf) const {
     if (!this->gather()) return;
@@ -90,7 +90,7 @@ class CudaPuts : public Base {
   }
 
  private:
-  // A put of each lane that has one. False after a timeout, which is reported, or an abort.
+  // Posts the put of each lane that has one. False: a timeout, which is reported, or an abort.
   MOE_LANES bool putOnQueues(const CommView& comm, bool puts, const Put& mine) const {
     const unsigned users = __ballot_sync(Base::kAll, puts);
     bool good = true;
@@ -99,7 +99,7 @@ class CudaPuts : public Base {
     return __all_sync(Base::kAll, good) != 0;
   }
 
-  // The puts of some lanes. False after a timeout, which is reported, or an abort.
+  // Posts the puts of some lanes. False: a timeout, which is reported, or an abort.
   MOE_LANES bool putOnRing(const CommView& comm, const PutRing& ring, std::uint32_t users, const Put& mine) const {
     const CudaQueueMemory memory;
     const int leader = __ffs(static_cast<int>(users)) - 1;

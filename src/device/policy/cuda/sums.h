@@ -1,8 +1,8 @@
-// How a CUDA warp sums rows through registers. Finding a row takes a chain of dependent loads, so the lanes look up
-// several sums at once in shared memory: up to 8, with 64 terms together at most. A lane then has 8 loads of 16 bytes
-// in flight (4 terms, 2 pieces), or without weights 6 for two terms (3 pieces) and 7 for one. Further terms follow one
-// by one; all are added in their order. The first rows of a sum may lie in landing words: see landing.h. A row that is
-// the only one of its sum is added to 0 like any other, for the bits of -0 and NaN.
+// How a CUDA warp sums rows through registers. Finding a row takes a chain of dependent loads. Therefore the lanes look
+// up several sums at once and keep them in shared memory: up to 8 sums, with 64 terms together at most. A lane then has
+// 8 loads of 16 bytes in flight (4 terms, 2 pieces); without weights it has 6 for two terms (3 pieces) and 7 for one.
+// Further terms follow one by one, and all are added in their order. The first rows of a sum may be landing words: see
+// landing.h. A row that is the only term of its sum is still added to 0, which settles the bits of -0 and NaN.
 #pragma once
 
 #include "device/policy/cuda/landing.h"
@@ -11,10 +11,10 @@
 namespace moe::cuda_sums {
 
 inline constexpr int kDeskTerms = 64, kDeskJobs = 8;
-inline constexpr int kMoreTerms = 1;  // rows at once in a sum that has begun
+inline constexpr int kMoreTerms = 1;  // rows at once after the first terms of a sum
 inline constexpr int kLanes = 32;
 
-// The sums that a warp makes next: their terms lie one sum after the other.
+// The sums that a warp makes next. Their terms follow one another, sum after sum.
 struct Desk {
   const std::uint8_t* rows[kDeskTerms];
   float weights[kDeskTerms];
@@ -29,13 +29,13 @@ MOE_LANES int sumsAtOnce(int termsMax) {
   return sums;
 }
 
-// Rows that are there.
+// For sums without landing words.
 struct NoLanding {
   static constexpr bool kTakes = false;
 };
 
-// Terms begin .. begin + kCount - 1, zeros where there are none: to add them changes no sum that begins with +0. Those
-// below `landed` are in landing words.
+// Loads terms begin .. begin + kCount - 1. Missing terms are zeros, whose addition changes no sum that begins with +0.
+// Terms below `landed` are landing words.
 template <bool kTakes, int kCount, int kPieces>
 MOE_LANES void loadTerms(Quad (&piece)[kCount][kPieces], const Desk& desk, int begin, int end, int landed, int tile,
                          int quads) {
@@ -51,7 +51,7 @@ MOE_LANES void loadTerms(Quad (&piece)[kCount][kPieces], const Desk& desk, int b
   }
 }
 
-// Waits for the landing words among them and leaves their places empty. False if one did not come.
+// Waits for those terms that are landing words, and empties their places. False: one did not arrive.
 template <int kCount, int kPieces, class Wait>
 MOE_LANES bool settleTerms(Quad (&piece)[kCount][kPieces], const Desk& desk, int begin, int landed, int tile, int quads,
                            Wait& wait) {
@@ -95,7 +95,7 @@ MOE_LANES bool reduceTiles(const Desk& desk, int item, int begin, int lane, Wait
       good = settleTerms<kTerms, kPieces>(piece, desk, begin, landed, tile, quads, wait) && good;
     Accumulator<Type> sum[kPieces];
     addTerms<Weighted<List>, kTerms, kPieces>(sum, piece, desk, begin, end);
-    // Fewer at once, as the sums take registers now.
+    // Fewer rows at once, because the sums occupy registers now.
 #pragma unroll 1
     for (int term = begin + kTerms; term < end; term += kMoreTerms) {
       Quad more[kMoreTerms][kPieces];
@@ -114,8 +114,9 @@ MOE_LANES bool reduceTiles(const Desk& desk, int item, int begin, int lane, Wait
   return good;
 }
 
-// Sum `item` of the desk, whose terms begin at `begin`: 8 loads of 16 bytes in flight per lane, of 4 rows, or 6 of 2
-// rows if there are no more. Weighted sums have no such choice, as it made them slower (docs/internals/notebook.md).
+// Makes sum `item` of the desk, whose terms begin at `begin`. Each lane has 8 loads of 16 bytes in flight, from 4 rows;
+// or 6 from 2 rows, or 7 from one row, if there are no more. Weighted sums have no such choice, because it made them
+// slower (docs/internals/notebook.md).
 template <class Type, class List, class Wait>
 MOE_LANES bool reduceRow(const Desk& desk, int item, int begin, int lane, Wait wait) {
   if constexpr (!Weighted<List> && !Wait::kTakes) {

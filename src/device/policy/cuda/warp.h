@@ -1,9 +1,9 @@
-// The GPU policy for any architecture: a warp is one CUDA warp of 32 lanes, rows move through registers in 16-byte
-// pieces. forEach strides over the lanes between two __syncwarp; scanInOrder shuffles, 32 at a time. How it orders
-// memory is in flags.h, sums in sums.h, casts in cast.h, landing words in landing.h.
+// The GPU policy for any architecture. A warp is one CUDA warp of 32 lanes, and rows move through registers in 16-byte
+// pieces. forEach strides over the lanes between two __syncwarp; scanInOrder uses shuffles, 32 items at a time. The
+// files flags.h (memory order), sums.h, cast.h and landing.h (landing words) explain the rest.
 //
-// streamRows: a lane has 7 loads in flight. Meanwhile lane s finds sink s, then all lanes store. A side payload is
-// loaded beside the first loads of its row and stored behind the last.
+// streamRows: a lane has 7 loads in flight. Meanwhile lane s looks up sink s, then all lanes store. A side payload is
+// loaded together with the first loads of its row and stored after the last.
 #pragma once
 
 #include "device/policy/contract.h"
@@ -21,7 +21,7 @@ class CudaBlock;
 
 class CudaWarp {
  public:
-  // All warps of a block: block.h.
+  // The policy for all warps of a block: block.h.
   using Wide = CudaBlock;
   static MOE_LANES int warpsOfBlock() { return static_cast<int>(blockDim.x) / kLanes; }
   MOE_LANES Wide wide() const;
@@ -29,8 +29,8 @@ class CudaWarp {
   static constexpr int kLanes = 32, kBlockWarpsMax = 32;
   static constexpr bool kPuts = false, kPicks = true, kLandsRows = true;
 
-  // A kernel that was launched as a dependent one may begin before the kernel ahead of it in the stream has ended: here
-  // it waits for that, and lets its own successor begin. All threads, before anything else.
+  // A kernel that was launched as a dependent one may begin before the kernel ahead of it in the stream has ended. This
+  // waits for that kernel, and then lets this kernel's own successor begin. All threads call it before anything else.
   static MOE_LANES void followPredecessor() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -38,12 +38,12 @@ class CudaWarp {
 #endif
   }
 
-  // Once per kernel, before any warp's first operation: all threads of the block.
+  // Called once per kernel by all threads of the block, before any warp's first operation.
   static MOE_LANES void prepareBlock() {
     followPredecessor();
     static_assert(static_cast<int>(Meeting::count) <= kLanes, "a thread for each, as a block may be one warp");
     if (threadIdx.x < static_cast<unsigned>(Meeting::count)) blockMeetings()[threadIdx.x] = 0;
-#pragma unroll 1  // few turns: no code to count them
+#pragma unroll 1  // few turns, so not worth code that counts them
     for (int i = static_cast<int>(threadIdx.x); i <= kBlockWaits; i += static_cast<int>(blockDim.x)) {
       blockWaits()[i] = {0, kWaiting, 0};
     }
@@ -152,12 +152,12 @@ class CudaWarp {
     for (int i = lane(); i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
   }
 
-  // Kernels of one domain have no code for puts: see CudaPuts.
+  // Kernels for one domain have no code for puts: see CudaPuts.
   template <class PutOf>
   MOE_LANES void put(const CommView&, int, PutOf) const {}
 
-  // Warps of a block count themselves in shared memory, and the last of them speaks for the block: a fence at system
-  // scope waits for all stores on their way to peers, so there is one per block and not one per warp.
+  // The warps of a block count themselves in shared memory, and the last of them announces for the block. A fence at
+  // system scope waits for all stores on their way to peers, so there is one per block and not one per warp.
   template <class FlagOf>
   MOE_LANES void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
     if (!speaksForBlock(meeting, team)) return;
@@ -183,9 +183,9 @@ class CudaWarp {
     cuda_flags::addReleaseOnDevice(word, announcementShare(team.index % team.blocks == 0, team.blocks));
   }
 
-  // One warp of a block polls, the others look at its word in shared memory: polls of many warps crowd the way to the
-  // flags, on which the rows come as well. A block waits for one set of flags per phase, or for those of an operation's
-  // waves, one set behind the other; who finds the place taken by other flags polls for itself.
+  // One warp of a block polls, and the others read its result in shared memory, because polls of many warps congest the
+  // path that rows share with flags. A block waits for one set of flags per phase, or for those of an operation's
+  // waves, one set after the other. If the slot is taken by other flags, the warp polls on its own.
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     const auto key = reinterpret_cast<std::uint64_t>(flags);
     const auto set = static_cast<int>(static_cast<std::uint32_t>(key / sizeof(Flag)) / static_cast<std::uint32_t>(n));
@@ -207,7 +207,7 @@ class CudaWarp {
     (..., holdOne(looked));
   }
 
-  // The abort word is in host memory: it is looked at while waiting, not here.
+  // The abort word is in host memory, so it is read only while waiting.
   template <class... Looked>
   MOE_LANES bool stopped(const CommView& comm, Looked&... looked) const {
     std::uint32_t failures = 0;
@@ -221,13 +221,13 @@ class CudaWarp {
   }
 
  protected:
-  // Whether this warp is its block's last at a meeting.
+  // Whether this warp is the last of its block at a meeting. If so, it announces for the block.
   static MOE_LANES bool speaksForBlock(Meeting meeting, WarpIndex team) {
     __syncwarp();
     std::uint32_t before = 0;
     if (lane() == 0) before = cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1);
     if (__shfl_sync(kAll, before, 0) + 1 != teamWarps(team)) return false;
-    __syncwarp();  // what lane 0 acquired is now every lane's
+    __syncwarp();  // now every lane has what lane 0 acquired
     return true;
   }
   static MOE_LANES void holdOne(std::uint32_t& word) {
@@ -237,30 +237,30 @@ class CudaWarp {
     asm volatile("" : "+l"(word));
   }
 
-  // All lanes come here, with what they have stored; true: this CUDA warp goes on for them.
+  // All lanes call it when their stores are done. True: this CUDA warp goes on for all of them.
   MOE_LANES bool gather() const {
     __syncwarp();
     return true;
   }
 
   static constexpr unsigned kAll = 0xffffffffu;
-  static constexpr int kBatch = 7;  // 16-byte loads in flight per lane: copies
-  // A wait that warps of this block share.
+  static constexpr int kBatch = 7;  // 16-byte loads in flight per lane, in copies
+  // A wait that the warps of this block share.
   struct BlockWait {
-    std::uint64_t flags;  // what is waited for; 0: nothing yet
+    std::uint64_t flags;  // address of the awaited flags; 0: unused
     std::uint32_t state, reserved;
   };
-  static constexpr int kBlockWaits = static_cast<int>(Phase::puts) * kHtWaves;  // phases behind wait for no flags
+  static constexpr int kBlockWaits = static_cast<int>(Phase::puts) * kHtWaves;  // later phases do not wait for flags
   static constexpr std::uint32_t kWaiting = 0, kGood = 1, kBad = 2;
   static MOE_LANES BlockWait* blockWaits() {
-    __shared__ BlockWait waits[kBlockWaits + 1];  // the last is pickReady's
+    __shared__ BlockWait waits[kBlockWaits + 1];  // the last one is that of pickReady
     return waits;
   }
   static MOE_LANES cuda_sums::Desk* sumDesk() {
     __shared__ cuda_sums::Desk desks[kBlockWarpsMax];
     return &desks[threadIdx.x / kLanes];
   }
-  // Warps of this block at each meeting.
+  // The number of warps of this block that have reached each meeting.
   static MOE_LANES std::uint32_t* blockMeetings() {
     __shared__ std::uint32_t arrived[static_cast<int>(Meeting::count)];
     return arrived;
@@ -287,11 +287,11 @@ class CudaWarp {
       good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, awaited, i, &word));
       if (good && i < n) take(i, word);
     }
-    __syncwarp();  // what one lane acquired is now every lane's
+    __syncwarp();  // now every lane has what one lane acquired
     return good;
   }
 
-  // The first row, or its beginning, is on its way while places are found.
+  // Loads the first row, or its beginning, while places are looked up.
   template <class List>
   MOE_LANES bool streamWhenPlaced(const List& list, int n) const {
     CopyJob job = n > 0 ? list.job(0) : CopyJob{nullptr, 0, 0};
@@ -327,7 +327,7 @@ class CudaWarp {
     for (int begin = lane(); begin - lane() < quads; begin += kLanes * kBatch) {
       Quad piece[kBatch];
       loadBatch(piece, from, begin, quads);
-      // While the row is on its way, lane s finds sink s: a token has at most 32 destinations.
+      // While the row is being loaded, lane s looks up sink s. A token has at most 32 destinations.
       if (begin == lane()) {
         if (lane() < sideQuads) sidePiece = side[lane()];
         const Sink sink = lane() < sinks ? list.sink(i, lane()) : Sink{nullptr, nullptr, false};
@@ -367,13 +367,13 @@ class CudaWarp {
     }
   }
 
-  // lane(), anew: what follows from it need not stay in registers while rows are summed.
+  // lane(), computed again, so that values derived from it need not stay in registers while rows are summed.
   static MOE_LANES int laneAgain() {
     int lane;
     asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
     return lane;
   }
-  // The lanes share out the sums from `begin` on, at most `batch`: each looks up some terms of one.
+  // The lanes divide the sums from `begin` on, at most `batch`. Each lane looks up some terms of one sum.
   template <class List>
   static MOE_LANES void lookUpSums(const List& list, int begin, int batch, cuda_sums::Desk* desk) {
     const int lane = laneAgain(), lanesEach = kLanes / batch, own = lane / lanesEach, first = lane % lanesEach;
@@ -393,7 +393,7 @@ class CudaWarp {
     __syncwarp();
   }
 
-  // Sum i of a list, which is `item` of the desk, where its terms begin at `first`.
+  // Makes sum i of a list. It is `item` of the desk, where its terms begin at `first`.
   template <class Type, class List, class Wait>
   static MOE_LANES bool makeSum(const List& list, int i, const cuda_sums::Desk& desk, int item, int first,
                                 const Wait& wait) {
@@ -404,13 +404,13 @@ class CudaWarp {
     }
   }
 
-  // Naps grow with the wait: in a long one the polls of all warps would take the second-level cache from the kernel
-  // that makes the rows.
+  // Pauses grow during the wait. In a long wait the polls of all warps would otherwise take the second-level cache from
+  // the kernel that makes the rows.
   static MOE_LANES unsigned landingNap(unsigned polls) {
     const unsigned late = polls < kShortPolls ? 1 : polls - kShortPolls + 1;
     return kLandingNapNs * (late < kLandingNapsMax ? late : kLandingNapsMax);
   }
-  // How a lane waits for landing words of a term that is at place `at` of the desk.
+  // How a lane waits for the landing words of the term at place `at` of the desk.
   template <class LateOf>
   struct Landing {
     static constexpr bool kTakes = true;
@@ -432,7 +432,7 @@ class CudaWarp {
     }
   };
 
-  // The polling warp always comes to an end.
+  // This wait always ends, because the polling warp's wait does.
   static MOE_LANES bool followWait(BlockWait* shared) {
     std::uint32_t state = kWaiting;
     while (lane() == 0 && (state = cuda_flags::loadInBlock(&shared->state)) == kWaiting) __nanosleep(kFollowNs);
@@ -444,8 +444,8 @@ class CudaWarp {
   MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
                          Flag* word) const {
     CudaPatience patience;
-    // The first polls acquire, so that a short wait ends with its last poll. Later ones do not: an acquiring load
-    // empties the first-level cache of a multiprocessor whose other warps still move rows.
+    // The first polls acquire, so that a short wait ends with its last poll. Later polls do not, because an acquiring
+    // load invalidates the first-level cache of a multiprocessor whose other warps still move rows.
     for (unsigned polls = 1;; ++polls) {
       if (polls <= kPollsAtOnce && flagEpoch(*word = cuda_flags::loadAcquire(flag)) >= epoch) return true;
       if (polls > kPollsAtOnce && flagEpoch(cuda_flags::loadRelaxed(flag)) >= epoch) break;

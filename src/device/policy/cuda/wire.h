@@ -1,10 +1,10 @@
-// How a CUDA warp makes sums in a wire format (rows/wire_sums.h), for device/policy/cuda/warp.h alone. A lane has a
-// piece of 16 elements, so that a warp has 512. Lanes of a block find its largest magnitude by shuffles, and its first
-// lane stores the scale. Codes, scales and the row's float of four coded terms (of three that land) are loaded side by
-// side, or of four rows of the row type.
+// How a CUDA warp makes sums in a wire format (rows/wire_sums.h). Only device/policy/cuda/warp.h includes it. A lane
+// has a piece of 16 elements, so that a warp has 512. The lanes of a block find its largest magnitude by shuffles, and
+// the block's first lane stores the scale. Codes, scales and row floats of four coded terms are loaded at the same
+// time; so are four rows of the row type. In sums with landing words it is three.
 //
-// Of a row in landing words each lane empties its codes, and the first lane of a scale's word that word, when all lanes
-// have what they need. The row's float stays until the part is made.
+// Landing words are emptied when all lanes have what they need. Each lane empties its codes, and the first lane that
+// shares a scale's word empties that word. The row's float stays until the part is complete.
 #pragma once
 
 #include "device/policy/cuda/landing.h"
@@ -16,18 +16,18 @@ namespace moe::cuda_wire {
 inline constexpr unsigned kAll = 0xffffffffu;
 inline constexpr int kLanes = 32, kStep = kLanes * kWirePiece;
 
-// What a lane needs of a coded row.
+// The words that a lane needs of a coded row.
 struct Coded {
-  Quad codes;  // of E2M1 the first half
+  Quad codes;  // E2M1 uses the first half
   std::uint32_t scale;
-  std::uint32_t more;  // of NVFP4 the row's float, of LogFMT-10 the fifth word
+  std::uint32_t more;  // NVFP4: the row's float; LogFMT-10: the fifth word
 };
 
 template <class Type, WireList List, class Wait>
 class Sum {
   static constexpr int kQuads = 4 / Type::kPerWord, kElement = 4 / Type::kPerWord;
   using Sums = Accumulator<Type>[kQuads];
-  static constexpr int kTermsAtOnce = Wait::kTakes ? 3 : 4;  // what waits for rows has few registers left
+  static constexpr int kTermsAtOnce = Wait::kTakes ? 3 : 4;  // code that waits for rows has few registers left
 
  public:
   MOE_LANES Sum(const List& list, int i, const cuda_sums::Desk& desk, int item, int first, int lane, const Wait& wait)
@@ -41,7 +41,7 @@ class Sum {
         lane_(lane),
         wait_(wait) {}
 
-  // False, on any lane, if a row did not come.
+  // False, on any lane: a row did not arrive.
   MOE_LANES bool make() const {
     if (job_.bytes == 0) return true;
     WireFactor factor{};
@@ -85,7 +85,7 @@ class Sum {
     return good;
   }
 
-  // Rows of the row type.
+  // Adds rows of the row type.
   MOE_LANES void addRows(Sums& sums, int term, int element, bool there) const {
     Quad piece[kTermsAtOnce][kQuads];
 #pragma unroll
@@ -127,7 +127,8 @@ class Sum {
     if (Wait::kTakes && term < landed_) return cuda_landing::load(from);
     return *from;
   }
-  // A word beside codes and scale: the copy of the row's float that this part looks at, or the piece's fifth.
+  // Whether the format has a word beside codes and scale: the copy of the row's float that this part reads, or the
+  // piece's fifth word.
   MOE_LANES bool hasMore() const {
     return wire_.hasFactor() || wire_.isLog();
   }
@@ -147,7 +148,7 @@ class Sum {
     return piece;
   }
 
-  // Waits for the landing words among them and leaves their places empty, but for the row's float.
+  // Waits for those words that are landing words, and empties their places, except for the row's float.
   MOE_LANES bool settle(Coded (&piece)[kTermsAtOnce], int term, int element, bool there) const {
     bool good = true;
 #pragma unroll
@@ -195,12 +196,12 @@ class Sum {
     if (wire_.scaleWords() == 0 || element % scaleElements() != 0) return;
     cuda_landing::store(reinterpret_cast<std::uint32_t*>(from + wire_.scaleAt(element)), kNothingLanded);
   }
-  // Elements whose scales are in one word.
+  // The number of elements whose scales are in one word.
   MOE_LANES int scaleElements() const {
     return kWireUnit / wire_.scaleWords();
   }
 
-  // Takes this part's copies of the rows' floats.
+  // Takes this part's copies of the row floats.
   MOE_LANES bool takeFactors() const {
     bool good = true;
     __syncwarp();
@@ -248,7 +249,7 @@ class Sum {
     return WirePiece::of(values);
   }
 
-  // From the whole row.
+  // Finds the factor from the whole row.
   MOE_LANES WireFactor findFactor() const {
     static_assert(!List::kCodes || !Wait::kTakes);
     std::uint32_t amax = 0;
@@ -269,7 +270,7 @@ class Sum {
     return factor;
   }
 
-  // The largest among `lanes` neighbouring lanes.
+  // The largest value among `lanes` neighbouring lanes.
   static MOE_LANES std::uint32_t blockMax(std::uint32_t bits, int lanes) {
     for (int distance = lanes / 2; distance > 0; distance /= 2) {
       const std::uint32_t other = __shfl_xor_sync(kAll, bits, distance);
@@ -299,7 +300,7 @@ class Sum {
     if (!there || wire_.scaleWords() == 0 || element % scaleElements() != 0) return;
     put(job_.out + wire_.scaleAt(element), word);
   }
-  // The word of the group.
+  // Stores the codes and returns the word of the group.
   MOE_LANES std::uint32_t storeLog(const WirePiece& piece, int element, bool there) const {
     const std::uint32_t amax = blockMax(piece.amaxOrNan(), kWireUnitPieces);
     const std::uint32_t word = logWord(amax, ~blockMax(~piece.amin(), kWireUnitPieces));

@@ -1,5 +1,4 @@
-// Landing words on a CPU: each is a relaxed atomic of its own, because the word itself says all that a reader must
-// know.
+// Landing words on a CPU. Each word is a separate relaxed atomic, because its value alone tells a reader everything.
 #pragma once
 
 #include <atomic>
@@ -22,7 +21,8 @@ inline void send(std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes
   }
 }
 
-// Into `to`. mayWait() gives the core away; false from it ends the wait, and that is the result.
+// Takes landing words to `to`, and empties their places. mayWait() yields the core. If it returns false, the wait ends,
+// and so does take(), with false.
 template <class MayWait>
 bool take(std::uint8_t* to, const std::uint8_t* row, std::uint32_t bytes, MayWait mayWait) {
   for (std::uint32_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
@@ -38,7 +38,7 @@ bool take(std::uint8_t* to, const std::uint8_t* row, std::uint32_t bytes, MayWai
   return true;
 }
 
-// Into `to`; the places stay as they are.
+// Reads a landing word to `to`, and leaves it in place.
 template <class MayWait>
 bool look(std::uint32_t* to, const std::uint8_t* row, MayWait mayWait) {
   std::uint32_t landed;
@@ -49,7 +49,7 @@ bool look(std::uint32_t* to, const std::uint8_t* row, MayWait mayWait) {
   return true;
 }
 
-// The memory of a WireSum. `patience` and report(failure): of a wait for words that land.
+// The memory of a WireSum. `patience` and `report` belong to waits for landing words.
 template <class List, class Patience, class Report>
 struct WireMemory {
   const List& list;

@@ -1,5 +1,5 @@
-// What a thread has learned about giving its core away. Beside a neighbour that computes, a yield costs a time slice of
-// several milliseconds. A nap costs less than 100 us even there, because the scheduler prefers those who have slept
+// A thread's experience with yielding its core. Next to a neighbour that computes, a yield costs a time slice of
+// several milliseconds. A nap costs less than 100 us even there, because the scheduler prefers threads that have slept
 // (docs/decisions/0052-what-a-yield-costs.md).
 #pragma once
 
@@ -8,15 +8,16 @@
 
 namespace moe {
 
-// An account in time: each wait that a yield ends saves a nap, each yield that costs a time slice is paid for. Where
-// nothing is left there are naps alone, for a while that doubles each time that this comes out again.
+// A balance of time. A wait that ends in a yield adds the time of a nap; a yield that costs a time slice subtracts that
+// cost. When the balance reaches zero, the thread only naps for a while. This pause doubles each time that it happens
+// again.
 class HostPace {
  public:
   using Clock = std::chrono::steady_clock;
 
   bool mayYield(Clock::time_point now) const { return now >= yieldsAgain_; }
 
-  // One yield. What is shorter than a time slice was a peer's turn, and no loss.
+  // Accounts for one yield. A yield shorter than a time slice gave a peer its turn, and is no loss.
   void noteYield(Clock::time_point begin, Clock::time_point end) {
     const auto cost = end - begin;
     if (cost < kTimeSlice) return;
@@ -27,7 +28,7 @@ class HostPace {
     pause_ = std::min(2 * pause_, kPauseMax);
   }
 
-  // What was waited for came in a yield.
+  // Accounts for a wait that ended in a yield.
   void noteSaved() {
     balance_ = std::min(balance_ + kNap, kBalanceMax);
     if (balance_ == kBalanceMax) pause_ = kPauseMin;

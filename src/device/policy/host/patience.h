@@ -1,6 +1,6 @@
-// How a CPU waits for something that a peer does. It spins, then gives the core away unless that is expensive, then
-// sleeps a little longer each time, up to 0.5 ms: ranks may outnumber cores. It gives up when the time is over, when
-// the awaited rank has left, or when this rank is told to stop.
+// How a CPU waits for a peer. It spins, then yields the core unless that is expensive, then sleeps a little longer each
+// time, up to 0.5 ms, because ranks may outnumber cores. The wait fails when the timeout has passed, when the awaited
+// rank has left, or when this rank is told to stop.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace moe {
 
 class HostPatience {
  public:
-  // `pace`: what the calling thread has found out so far; NULL: nothing.
-  // `since`: of several waits that are one, when the first began, in ticks; 0: not yet. They are for this
-  // rank's own work, and give up somewhat earlier than those that wait for the rank.
+  // `pace`: the experience of the calling thread so far; NULL: none. `since`: for several waits that count as one, the
+  // time in ticks when the first began; 0: not yet. Such waits are for this rank's own work, and end somewhat earlier
+  // than the waits for this rank.
   explicit HostPatience(const CommView& comm, HostPace* pace = nullptr, std::uint32_t* since = nullptr)
       : comm_(comm), pace_(pace), since_(since) {}
 
@@ -28,7 +28,8 @@ class HostPatience {
            HostQueueMemory().load(&comm.orders->abort) != 0;
   }
 
-  // What was waited for is there, and the next thing may come soon again. The time goes on.
+  // Starts to spin again, because the awaited event has happened and the next one may follow soon. The timeout is not
+  // restarted.
   void anew() {
     const bool yieldedOnly = yieldsEnd_ != Clock::time_point{} && nap_ == Clock::duration::zero();
     if (yieldedOnly) pace().noteSaved();
@@ -37,8 +38,8 @@ class HostPatience {
     yieldsEnd_ = {};
   }
 
-  // Between looks. False if it is over. If that is because it is in vain, report() has been called, with what lateOf()
-  // says of a wait that is late, or with the same of a rank that has left.
+  // Called between looks. False: the wait is over. If it failed, report() has been called with lateOf(), whose fault is
+  // changed if the awaited rank has left.
   template <class LateOf, class Report>
   bool goesOn(LateOf lateOf, Report report) {
     if (++spins_ <= kSpins) return true;
@@ -55,7 +56,7 @@ class HostPatience {
     return true;
   }
 
-  // The same for who rests in another way.
+  // The same for callers that pause in another way.
   template <class LateOf, class Report>
   bool mayGoOn(LateOf lateOf, Report report) {
     if (stopped(comm_)) return false;
@@ -83,10 +84,10 @@ class HostPatience {
     if (*since_ == 0) *since_ = std::max(ticks, 1u);
     begin_ = now - std::chrono::nanoseconds(std::int64_t{ticks - *since_} << kTickShift);
   }
-  // Ticks of 66 us: differences hold for 78 hours.
+  // Ticks of 66 us. Differences are valid for 78 hours.
   static constexpr int kTickShift = 16;
 
-  // For so long that what it has sent would have been seen.
+  // True when a rank left so long ago that everything that it sent would have been seen.
   bool hasLeft(int rank, Clock::time_point now) {
     if (std::atomic_ref(comm_.departed[rank]).load(std::memory_order_acquire) == 0) return false;
     if (leftRank_ != rank) {

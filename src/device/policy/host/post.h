@@ -1,4 +1,4 @@
-// Posts one put without a step, for programs that use a transport alone. One thread.
+// Posts one put without a step, for programs that use only a transport. For one thread.
 #pragma once
 
 #include "device/queue/mlx5/put_queue.h"
@@ -6,7 +6,7 @@
 
 namespace moe {
 
-// To a ring or to an adapter's queue, whichever the transport has.
+// Posts to a ring or to an adapter's queue, depending on the transport.
 template <class Memory>
 bool post(const Memory& memory, const RemoteView& view, const Put& put, const WaitLimit& limit) {
   if (view.queues == nullptr) return post(memory, view.ring[view.ringOf(put)], put, limit);

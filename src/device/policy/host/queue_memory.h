@@ -28,7 +28,7 @@ class HostQueueMemory {
 
   void storeSegment(Quad* to, const Quad& segment) const { *to = segment; }
   void storeRecord(std::uint32_t* to, std::uint32_t value) const { publish(to, value); }
-  // The poster's next publish sends it off.
+  // The poster's next publish flushes it to the adapter.
   void ring(std::uint64_t* to, std::uint64_t value) const {
     std::atomic_ref(*to).store(value, std::memory_order_release);
   }
@@ -39,7 +39,7 @@ class HostQueueMemory {
   void pause() const { std::this_thread::yield(); }
 };
 
-// How long a wait may take now.
+// The current timeout of waits.
 inline std::chrono::nanoseconds timeoutOf(const WaitOrders& orders) {
   return std::chrono::nanoseconds(HostQueueMemory().load(&orders.timeoutNs));
 }

@@ -1,6 +1,6 @@
-// How a CPU records its steps (view/step_record.h): the calling thread the whole step, and any of its threads a wait
-// that has to wait. HostStopwatch notes how long flags are missing, for a rank that wants to know (CommView::waits).
-// The words are relaxed atomics, because another thread may read them at any time.
+// How a CPU records its steps (view/step_record.h). The calling thread records the whole step. Any of the step's
+// threads records a wait that has to wait. HostStopwatch measures how long flags are missing, for ranks with statistics
+// (CommView::waits). The words are relaxed atomics, because another thread may read them at any time.
 #pragma once
 
 #include <atomic>
@@ -43,21 +43,22 @@ class HostRecord {
   StepRecord* record_ = nullptr;
 };
 
-// One wait for flags. It notes whom it had to wait for, if it has looked in vain for a while: shorter waits are not
-// worth the time that it takes to ask for the time. Threads of a rank that note something at once may overwrite each
-// other: locked instructions would wait for the rows that are still on their way to the peers.
+// One wait for flags. It records the ranks that it had to wait for, if its looks have found nothing for a while.
+// Shorter waits are not worth the cost of reading the clock. Threads of a rank that record at the same time may
+// overwrite each other. Locked instructions would avoid this, but they would wait for the rows that are still on their
+// way to the peers.
 class HostWaitRecord {
  public:
   HostWaitRecord(const CommView& comm, Awaited awaited)
       : ring_(awaited.phase == Phase::ownWarps ? nullptr : comm.recorder), awaited_(awaited) {}
 
-  // Flag `i` is missing.
+  // Called when flag `i` is missing.
   void look(int i) {
     if (ring_ != nullptr && ++looks_ > kLooksUnnoted && missing_ != i) begin(i);
   }
 
-  // Nobody waits for flag `i` any more. Flags are waited for in order, so the last one that was missing is the one that
-  // came last of all.
+  // Called when the wait for flag `i` is over. Flags are awaited in order, so the last one that was missing is the one
+  // that arrived last.
   void over(int i, bool came) const {
     if (missing_ != i) return;
     const std::uint64_t now = stepTime(*ring_);
@@ -69,7 +70,7 @@ class HostWaitRecord {
  private:
   static constexpr int kLooksUnnoted = 208;  // some 5 us: a wait spins 200 times, then each look costs a yield
 
-  // Says whom the step waits for, should it never end.
+  // Records the awaited rank at once, in case the step never ends.
   void begin(int i) {
     missing_ = i;
     if (begin_ == 0) begin_ = stepTime(*ring_);
@@ -91,8 +92,8 @@ class HostWaitRecord {
   std::uint64_t begin_ = 0;
 };
 
-// How long flags are missing. A wait looks at its flags one by one; so while it waits for one, it notes here for all
-// that are still missing how long that has lasted.
+// Measures how long flags are missing. A wait looks at its flags one by one. While it waits for one flag, this object
+// therefore records the time so far for all flags that are still missing.
 class HostStopwatch {
  public:
   HostStopwatch(const CommView& comm, Awaited awaited, std::uint64_t epoch)
@@ -100,7 +101,7 @@ class HostStopwatch {
     if (waits_ != nullptr) begin_ = Clock::now();
   }
 
-  // Of flags [first, n), every `stride`-th.
+  // Looks at every `stride`-th of flags [first, n).
   void look(Flag* flags, int first, int n, int stride = 1) const {
     if (waits_ == nullptr) return;
     const auto ns =
@@ -113,7 +114,7 @@ class HostStopwatch {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Several warps may wait for the same rank.
+  // Uses a maximum, because several warps may wait for the same rank.
   void note(int rank, std::uint64_t ns) const {
     const std::atomic_ref longest(waits_[rank]);
     std::uint64_t seen = longest.load(std::memory_order_relaxed);

@@ -1,6 +1,7 @@
-// The clock of a CPU's step records. Dumps tell the steady clock. Asking for that takes some 50 ns in a step, since it
-// waits for what the processor has begun; reading the processor's counter takes 12. Where the kernel itself keeps time
-// by the counter, steps record that, and who reads the ring converts it (docs/decisions/0074).
+// The clock of a CPU's step records. Dumps use the steady clock. Reading that clock takes some 50 ns in a step, because
+// it waits for instructions that the processor has begun; reading the processor's counter takes 12 ns. If the operating
+// system itself derives time from the counter, steps record the counter, and readers of the ring convert it
+// (docs/decisions/0074).
 #pragma once
 
 #include <chrono>
@@ -14,7 +15,7 @@ inline std::uint64_t steadyNanoseconds() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-// The processor's counter; 0 where there is none. It may be read somewhat before loads that precede it have ended.
+// The processor's counter; 0 on machines without one. It may be read slightly before preceding loads have completed.
 inline std::uint64_t processorTicks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -23,7 +24,7 @@ inline std::uint64_t processorTicks() {
 #endif
 }
 
-// The time as the steps of this ring record it.
+// The time in the form that the steps of this ring record.
 inline std::uint64_t stepTime(const StepRecorder& ring) {
   return ring.inTicks != 0 ? processorTicks() : steadyNanoseconds();
 }

@@ -1,4 +1,4 @@
-// How a step on a CPU waits: with patience. Where threads carry its puts, it may do their work meanwhile.
+// How a step on a CPU waits: with patience. If threads carry its puts, it may do their work meanwhile.
 #pragma once
 
 #include "device/policy/host/patience.h"
@@ -6,25 +6,24 @@
 
 namespace moe {
 
-// That of this rank's transport; NULL: there is none to help.
+// The helper of this rank's transport; NULL: none.
 inline const PutHelper* putHelper(const CommView& comm) {
   return comm.split() ? comm.far->remote.helper : nullptr;
 }
 
 class HostWait {
  public:
-  // `pace`: of the calling thread, see HostPatience.
-  // `since`: see there as well.
+  // `pace` and `since` are as in HostPatience.
   explicit HostWait(const CommView& comm, HostPace* pace = nullptr, std::uint32_t* since = nullptr)
       : patience_(comm, pace, since), helper_(putHelper(comm)) {}
 
-  // The next thing may come soon again. The time goes on.
+  // As HostPatience::anew().
   void anew() {
     idle_ = 0;
     patience_.anew();
   }
 
-  // Between looks, as HostPatience::goesOn.
+  // Called between looks, as HostPatience::goesOn().
   template <class LateOf, class Report>
   bool goesOn(LateOf lateOf, Report report) {
     if (helper_ == nullptr) return patience_.goesOn(lateOf, report);
