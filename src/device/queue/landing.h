@@ -1,6 +1,6 @@
-// Landing words: 32-bit words whose value shows that they have arrived, so that rows need no flag behind them. An empty
-// word is 0. The sender stores the complement of its value; the reader leaves 0 again. So a value of all ones cannot be
-// sent. In rows of floats it is a NaN (or two, of 16-bit types), and another NaN is sent instead.
+// Landing words: 32-bit words whose value shows that they have arrived, so that rows need no flag after them. An empty
+// word is 0. The sender stores the complement of its value, and the reader restores 0. Therefore a value of all ones
+// cannot be sent. In rows of floats this value is a NaN (or two, in 16-bit types), and another NaN is sent instead.
 #pragma once
 
 #include "device/lanes.h"

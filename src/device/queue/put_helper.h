@@ -1,6 +1,6 @@
-// The threads that carry a rank's puts, as the steps of a CPU see them. A step that waits does the threads' work
-// itself. Otherwise a thread would have to be woken for every put and every arriving word, often on the core that the
-// step waits on.
+// The threads that carry a rank's puts, as seen by the steps of a CPU. A step that waits does the threads' work itself.
+// Otherwise a thread would have to be woken for every put and every arriving word, often on the core that the step
+// waits on.
 #pragma once
 
 namespace moe {
@@ -19,13 +19,13 @@ struct PutHelper {
   bool advance() const noexcept { return advanceOf(transport); }
   // Starts sending when much has been posted and more follows.
   void flush() const noexcept { flushOf(transport); }
-  // To be called when nothing has moved, for the n-th time in a row. Returns at once, gives the core away, or sleeps
-  // until something comes or can go on, at most for a millisecond.
+  // Called when nothing has moved, for the n-th time in a row. It returns at once, yields the core, or sleeps until
+  // something arrives or can proceed, at most for a millisecond.
   void pause(int times) const noexcept { pauseOf(transport, times); }
-  // A step has ended, and its puts go on without it. `soon`: the threads take in what comes from now on. Otherwise they
-  // do so as soon as they find that no step helps any more.
+  // Called when a step has ended, whose puts go on without it. `soon`: the threads handle arrivals from now on.
+  // Otherwise they do so as soon as they find that no step helps any more.
   void leave(bool soon) const noexcept { leaveOf(transport, soon); }
-  // Puts were posted by somebody who does not help, so the threads carry them.
+  // Called when a poster that does not help has posted puts, so that the threads carry them.
   void wake() const noexcept { wakeOf(transport); }
 };
 

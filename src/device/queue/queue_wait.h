@@ -1,12 +1,12 @@
-// What posters to a queue need from the machine, and how they wait. A Memory knows how the machine orders stores:
+// The machine operations that posters to a queue need, and how they wait. A Memory knows how the machine orders stores:
 //
-//   add(counter, n)         relaxed; returns the value before
-//   load(word)              acquire: what was stored before the word's publish is readable
-//   publish(word, value)    release to other posters: all that this thread has stored or seen
-//   take(lock)              acquire; true if it was free. Freed by publish
+//   add(counter, n)         relaxed; returns the previous value
+//   load(word)              acquire: everything that was stored before the word's publish is readable
+//   publish(word, value)    release to other posters: everything that this thread has stored or seen
+//   take(lock)              acquire; true if the lock was free. publish frees it
 //   storeSegment(to, quad)  relaxed, 16 bytes
-//   storeRecord(to, value)  release to an adapter: it finds in the queue what this thread has stored or seen
-//   ring(to, value)         after the record, and on its way at once; 8 bytes to the adapter's register
+//   storeRecord(to, value)  release to an adapter: it finds in the queue everything that this thread has stored or seen
+//   ring(to, value)         stores 8 bytes to the adapter's register, after the record and without delay
 //   nanoseconds(), pause()  for waits
 #pragma once
 
@@ -14,11 +14,11 @@
 
 namespace moe {
 
-// What the host tells waits, also those under way. It lies in host-visible memory. Whoever waits reads it rarely: for a
-// GPU it is across PCIe.
+// The host's orders for waits, including those that have begun. They lie in host-visible memory. Waits read them
+// rarely, because a GPU reads them across PCIe.
 struct WaitOrders {
   std::uint64_t abort;      // not 0: give up
-  std::uint64_t timeoutNs;  // a wait ends when it has taken so long
+  std::uint64_t timeoutNs;  // a wait that lasts this long ends
   std::uint64_t left = 0;   // not 0: some rank has left
 };
 

@@ -1,6 +1,6 @@
-// Completion queues of mlx5 adapters: the entries (CQEs, of 64 bytes), how to tell new ones from old ones, what they
-// say, and why an operation failed. A queue has one owner, which takes completions out and gives slots of the send
-// queue back.
+// Completion queues of mlx5 adapters: the entries (CQEs, of 64 bytes), how to tell new entries from old ones, their
+// content, and the reasons why an operation failed. A queue has one owner, which takes completions out and gives slots
+// of the send queue back.
 #pragma once
 
 #include "device/queue/mlx5/byte_order.h"
@@ -8,7 +8,7 @@
 
 namespace moe::mlx5 {
 
-// ---- Why an operation failed, according to an error completion
+// ---- The reason why an operation failed, from an error completion
 
 enum class Syndrome : std::uint8_t {
   none = 0x00,
@@ -69,7 +69,7 @@ struct alignas(64) Cqe {
 };
 
 enum class CqeOpcode : std::uint8_t {
-  requester = 0,         // what this side posted is done
+  requester = 0,         // an operation that this side posted is done
   writeImmReceived = 1,  // a peer's RDMA write with immediate has arrived
   requesterError = 13,
   responderError = 14,
@@ -78,25 +78,26 @@ enum class CqeOpcode : std::uint8_t {
 
 struct Completion {
   CqeOpcode opcode;
-  std::uint8_t wqeOpcode;       // of the WQE, for a requester
+  std::uint8_t wqeOpcode;       // requester: opcode of the WQE
   std::uint16_t counter;        // requester: index of the WQE's first slot; receiver: of the receive WQE
   std::uint32_t queuePair;      // 24 bits
-  std::uint32_t userIndex;      // what the driver named the queue pair
+  std::uint32_t userIndex;      // the driver's name of the queue pair
   std::uint32_t bytes;          // received, or read
-  std::uint32_t immediate;      // as the sender gave it
+  std::uint32_t immediate;      // in the sender's form
   Syndrome syndrome;            // none, if there is no error
-  std::uint8_t vendorSyndrome;  // for the vendor's support
+  std::uint8_t vendorSyndrome;  // for the vendor's support staff
 
   MOE_LANES constexpr bool failed() const {
     return opcode == CqeOpcode::requesterError || opcode == CqeOpcode::responderError;
   }
 };
 
-// Words of a Cqe.
+// Word numbers in a Cqe.
 inline constexpr int kCqeUserIndex = 8, kCqeImmediate = 9, kCqeBytes = 11, kCqeSyndrome = 13, kCqeQueuePair = 14,
                      kCqeLast = 15;
 
-// Reads the last word, which the adapter writes last, in the machine's order: counter, signature, opcode and owner.
+// Reads the last word of an entry, in the machine's order: counter, signature, opcode and owner. The adapter writes
+// this word last.
 MOE_LANES constexpr CqeOpcode cqeOpcode(std::uint32_t last) {
   return static_cast<CqeOpcode>(last >> 4 & 15);
 }
@@ -127,13 +128,13 @@ MOE_LANES constexpr Completion parse(const Cqe& cqe) {
   return completion;
 }
 
-// ---- The queue, as its only owner sees it
+// ---- The queue, as seen by its only owner
 
 struct CompletionQueue {
   const Cqe* entries;
   std::uint32_t count;     // a power of two
-  std::uint32_t* record;   // doorbell record: [0] how many were taken out, [1] asks for an event
-  std::uint64_t consumed;  // taken out since the queue was made
+  std::uint32_t* record;   // doorbell record: [0] is the number taken out, [1] requests an event
+  std::uint64_t consumed;  // number taken out since the queue was made
 };
 
 MOE_LANES constexpr std::uint32_t consumedRecord(std::uint64_t consumed) {

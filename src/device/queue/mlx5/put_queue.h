@@ -1,11 +1,11 @@
-// Puts as RDMA writes, which steps post themselves to a connection with the receiving rank. A put is one WQE, or
-// several if it is longer than the adapter's messages. A word is a WQE that carries it. The WQEs of a connection are
-// executed in order, so a word lands behind the bytes that were put before it.
+// Puts as RDMA writes, which steps themselves post to a connection with the receiving rank. A put is one WQE, or
+// several if it is longer than the adapter's messages. A word is a WQE that carries it inline. The WQEs of a connection
+// are executed in order, so a word lands after the bytes that were put before it.
 //
-// The adapter is told when a word is posted, or when many slots wait. Bytes are useless before their word, and a
+// The doorbell is rung when a word is posted, or when many slots wait. Bytes are useless before their word, and a
 // doorbell is expensive.
 //
-// CPU threads post by postPuts, the lanes of a GPU's warp by device/policy/cuda/puts.h.
+// CPU threads post with postPuts; the lanes of a GPU's warp post with device/policy/cuda/puts.h.
 #pragma once
 
 #include "device/queue/mlx5/send_queue.h"
@@ -14,23 +14,24 @@
 
 namespace moe::mlx5 {
 
-// A connection with one rank, as posters see it. The host writes it at init; steps read it.
+// A connection with one rank, as seen by posters. The host writes it at init; steps read it.
 struct PutQueue {
   SendQueue send;
   std::uint64_t source;  // address of this rank's window
-  std::uint64_t target;  // ... of the other's
+  std::uint64_t target;  // address of the other rank's window
   std::uint32_t sourceKey;
-  std::uint32_t dataKey, wordKey;  // of the other's window
+  std::uint32_t dataKey, wordKey;  // for the other rank's window
   std::uint32_t messageBytes;      // most bytes of a WQE, a multiple of 4
 };
 
-// The most slots that are reserved at once: those of a GPU's warp. A queue has at least as many, except in tests.
+// The most slots that are reserved at once, which are those of a GPU's warp. A queue has at least as many, except in
+// tests.
 inline constexpr std::uint32_t kPutBatch = 32;
 
-// This many slots do not wait for a word.
+// When this many slots wait, the doorbell is rung without a word.
 inline constexpr std::uint32_t kPutsUnrung = 128;
 
-// Whether to ring for a batch that ends at `end` and has no word.
+// Whether to ring the doorbell for a batch that ends at `end` and has no word.
 template <class Memory>
 MOE_LANES bool manyWait(const Memory& memory, const PutQueue& queue, std::uint64_t end) {
   return end - memory.load(&queue.send.counters->posted) >= kPutsUnrung;
@@ -56,12 +57,12 @@ MOE_LANES void writePiece(const Memory& memory, const PutQueue& queue, std::uint
   writeWqe(memory, queue.send, index, rdmaWrite(head, to, {queue.source + put.source + begin, queue.sourceKey, bytes}));
 }
 
-// Posts puts begin .. end - 1, all to the rank of `queue`, in batches. One thread.
+// Posts puts begin .. end - 1, all to the rank of `queue`, in batches. For one thread.
 template <class Memory, class PutOf>
 MOE_LANES bool postRun(const Memory& memory, const PutQueue& queue, int begin, int end, PutOf putOf,
                        const WaitLimit& limit) {
   const std::uint32_t batch = kPutBatch < queue.send.slotCount ? kPutBatch : queue.send.slotCount;
-  std::uint32_t piece = 0;  // of put `begin`: the next one
+  std::uint32_t piece = 0;  // the next piece of put `begin`
   std::uint64_t written = 0;
   bool hasWord = false;
   while (begin < end) {
@@ -88,8 +89,8 @@ MOE_LANES bool postRun(const Memory& memory, const PutQueue& queue, int begin, i
   return !hasWord || ringUpTo(memory, queue.send, written, limit);
 }
 
-// Posts puts 0 .. n - 1 in this order, each to queues[indexOf(put)]. One thread. False: a queue to rank `*late` had no
-// room in time.
+// Posts puts 0 .. n - 1 in this order, each to queues[indexOf(put)]. For one thread. False: a queue to rank `*late` had
+// no room in time.
 template <class Memory, class IndexOf, class PutOf>
 MOE_LANES bool postPuts(const Memory& memory, const PutQueue* queues, IndexOf indexOf, int n, PutOf putOf,
                         const WaitLimit& limit, int* late) {

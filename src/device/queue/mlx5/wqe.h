@@ -1,7 +1,7 @@
-// Work-queue elements (WQEs) of mlx5 send queues: commands in the adapter's own form, as far as the library posts them.
-// A WQE is a row of segments of 16 bytes: control, remote address, then what the operation needs. It is made in
+// Work-queue elements (WQEs) of mlx5 send queues: the commands that the library posts, in the adapter's own form. A WQE
+// consists of segments of 16 bytes: control, remote address, and further ones for the operation. It is made in
 // registers and takes one or two slots of 64 bytes in the queue (send_queue.h). tests/fake_mlx5 compares every byte
-// with what libmlx5 writes.
+// with the output of libmlx5.
 #pragma once
 
 #include "device/queue/mlx5/byte_order.h"
@@ -17,11 +17,11 @@ enum class Opcode : std::uint8_t {
 };
 
 // A bit of WqeHead::flags.
-inline constexpr std::uint8_t kSignalled = 2 << 2;  // a completion in any case; else only of a failure
+inline constexpr std::uint8_t kSignalled = 2 << 2;  // always makes a completion; without it, only a failure does
 
 struct WqeHead {
   std::uint32_t queuePair;
-  std::uint16_t index;  // the low bits of the counter of slots at the first slot of this WQE
+  std::uint16_t index;  // low bits of the slot counter at the first slot of this WQE
   std::uint8_t flags;
 };
 
@@ -51,7 +51,7 @@ struct Wqe {
 
 // ---- Segments
 
-// `immediate` is passed on as it lies in memory. Verbs programs read it in network order.
+// `immediate` is passed on in its memory order. Verbs programs read it in network order.
 MOE_LANES constexpr Quad controlSegment(Opcode opcode, const WqeHead& head, int segments, std::uint32_t immediate = 0) {
   return {bigEndian(std::uint32_t{head.index} << 8 | static_cast<std::uint32_t>(opcode)),
           bigEndian(head.queuePair << 8 | static_cast<std::uint32_t>(segments)), bigEndian(std::uint32_t{head.flags}),
@@ -72,16 +72,16 @@ MOE_LANES constexpr Wqe<3> rdmaWrite(const WqeHead& head, const RemoteAddress& t
   return {{controlSegment(Opcode::rdmaWrite, head, 3), remoteSegment(to), dataSegment(from)}};
 }
 
-// ---- Inline data: bytes that travel in the WQE itself, after a word with their number. For flags.
+// ---- Inline data: bytes that travel in the WQE itself, after a word with their number. It is used for flags.
 
 inline constexpr std::uint32_t kInlineData = 1u << 31;
-inline constexpr int kInlineWordsMax = 15;  // what fits into two slots
+inline constexpr int kInlineWordsMax = 15;  // as many as fit into two slots
 
 template <int kCount>
 struct InlineWords {
   static_assert(kCount >= 1 && kCount <= kInlineWordsMax);
   static constexpr int kSegments = 2 + (1 + kCount + 3) / 4;
-  std::uint32_t word[kCount];  // as they are to lie in the peer's memory
+  std::uint32_t word[kCount];  // in the form that they have in the peer's memory
 };
 
 MOE_LANES constexpr InlineWords<2> inlineFlag(std::uint64_t flag) {
