@@ -1,5 +1,5 @@
-// The code of the combines that read rows where they are: in one go, in waves, and over rails, of rows as they are and
-// of rows in a wire format.
+// The code of the combines that read rows where they lie: at once, in waves, or over rails; with plain rows or rows in
+// a wire format.
 #pragma once
 
 #include "device/kernels/step_code.h"

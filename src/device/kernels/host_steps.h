@@ -1,5 +1,5 @@
 // Runs a step with the host policy on the calling thread. The same code is built several times, for processors with
-// more instructions. All builds give the same bits.
+// further instructions. All builds compute the same bits.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ struct WarpIndex;
 // The instruction sets that the host's steps are built for (MOECOMM_HOST_SIMD).
 enum class HostSimd : std::int32_t { automatic, none, avx2, avx512 };
 
-// Does one warp's part of a step. `pace` is the calling thread's.
+// Runs one warp's part of a step. `pace` belongs to the calling thread.
 using HostStepRunner = void (*)(Step step, const StepParams& params, WarpIndex warp, HostPace& pace);
 
-// NULL if this processor or this build of the library lacks the instructions. Automatic: the best there is.
+// NULL if this processor or this build of the library lacks the instructions. `automatic` chooses the best build.
 HostStepRunner hostStepRunner(HostSimd simd);
 
 }  // namespace moe

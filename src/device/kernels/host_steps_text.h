@@ -1,9 +1,9 @@
-// The steps over the host policy, for each build. Parameters are those of device/view/views.h, which every build knows
-// under its own name.
+// The steps over the host policy, for each build. Parameters are those of device/view/views.h, which every build
+// compiles under its own name.
 //
-// MOE_HOST_BUILD and MOE_HOST_TARGET name a build for some processors only. All of our own code is then compiled in a
-// namespace of its own: the linker keeps one of several functions with one name, and that one would then run on other
-// processors too. For the same reason foreign headers come first, compiled for every processor.
+// MOE_HOST_BUILD and MOE_HOST_TARGET identify a build for some processors only. Then all of our own code is compiled in
+// a separate namespace. Otherwise the linker would keep one of several functions with the same name, which would then
+// run on other processors too. For the same reason foreign headers come first, compiled for every processor.
 #pragma once
 
 #if defined(MOE_HOST_BUILD)

@@ -1,4 +1,4 @@
-// The code of the HT dispatches: in one go, in waves, and over rails, of rows as they are and of rows that are cast.
+// The code of the HT dispatches: at once, in waves, or over rails; with plain rows or rows that are cast.
 #pragma once
 
 #include "device/kernels/step_code.h"
@@ -23,7 +23,7 @@ requires(isHtDispatch(rowOf(kStep))) struct StepCode<kStep> {
       runPart<Duty::all>(warp, p, {w, w});
     }
   }
-  // Of a step that is divided, the part of a warp with this duty.
+  // Runs one warp's part of a divided step, according to its duty.
   template <Duty kDuty, class Warp>
   MOE_LANES static void runPart(const Warp& warp, const StepParams& p, const Crew& crew) {
     HtDispatch<HtKind{kWaves, kDuty, kRow.coded()}, Warp>(warp, p, crew).run();

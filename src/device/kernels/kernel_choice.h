@@ -1,4 +1,5 @@
-// Which kernel of a step, and where it is: in the file of its family, so that the families are compiled side by side.
+// The choice of a step's kernel, and how to find it. A kernel is in the file of its step's family, so that the families
+// are compiled in parallel.
 #pragma once
 
 #include "device/view/steps.h"
@@ -9,11 +10,11 @@ struct KernelChoice {
   Step step;
   bool far;       // for several domains
   bool bulk;      // with the bulk-copy engine
-  bool longRows;  // bulk: of sums
+  bool longRows;  // bulk sums only: for long rows
 };
 
-// What the runtime knows a kernel by; NULL if there is no such kernel, or the step is of another family. Each family
-// has this in its .cu file.
+// The runtime's pointer to a kernel. NULL: there is no such kernel, or the step is of another family. The .cu file of
+// each family defines this function.
 template <StepFamily kFamily>
 const void* kernelOf(const KernelChoice& choice);
 template <>

@@ -41,7 +41,7 @@ cudaError_t load(const KernelChoice& choice, std::size_t sharedBytes) {
   return set(cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sharedBytes));
 }
 
-// The kernels of a step for one domain or for several.
+// Loads the kernels of a step for one domain or for several.
 cudaError_t loadStep(Step step, bool far, bool bulk, std::size_t sharedBytes) {
   cudaError_t error = load({step, far, false, false}, 0);
   for (const bool longRows : {false, true}) {
@@ -69,7 +69,7 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
 
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {
   const bool longRows = shape.bulk && shape.stages.bytes == kSumPiecesLong * kSumPieceBytes;
-  // A step that reaches no other rank is the same in one domain and in several.
+  // A step that reaches no other rank has the same kernel in one domain and in several.
   const bool far = params.comm.split() && rowOf(step).has(kFar);
   const void* kernel = kernelOf({step, far, shape.bulk, longRows});
   if (kernel == nullptr) return cudaErrorInvalidValue;
@@ -83,7 +83,7 @@ cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape&
   dependent.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &dependent;
   config.numAttrs = shape.dependent ? 1 : 0;
-  // The runtime copies them, and takes pointers to constants for none; only bulk kernels have the second.
+  // The runtime copies the arguments, but accepts no pointers to constants. Only bulk kernels have the second argument.
   void* arguments[] = {const_cast<StepParams*>(&params), const_cast<WarpStages*>(&shape.stages)};
   return cudaLaunchKernelExC(&config, kernel, arguments);
 }

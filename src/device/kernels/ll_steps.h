@@ -1,5 +1,5 @@
-// The code of the LL steps: dispatches of handles that are routed, or with the route inside, and combines whose rows
-// land at their owners, as they are or in a wire format.
+// The code of the LL steps: dispatches of routed handles, dispatches that route, and combines whose rows land at their
+// owners, plain or in a wire format.
 #pragma once
 
 #include "device/kernels/step_code.h"

@@ -1,5 +1,5 @@
-// The kernels of the route and of the steps that tell of it, and the one that tells the host what the clock of the
-// steps' records shows.
+// The kernels of the route and of the steps that report on it, and the kernel that reads the clock of step records for
+// the host.
 #include "device/kernels/kernels.h"
 #include "device/kernels/route_steps.h"
 #include "device/kernels/step_kernels.h"

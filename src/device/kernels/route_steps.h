@@ -1,4 +1,4 @@
-// The code of the route, and of the steps that tell of it.
+// The code of the route, and of the steps that report on it.
 #pragma once
 
 #include "device/kernels/step_code.h"

@@ -1,4 +1,4 @@
-// Every step by its name: the only file that knows all families, and so all protocols.
+// Runs any step by its name. This is the only file that knows all families, and therefore all protocols.
 #pragma once
 
 #include "device/kernels/combine_steps.h"

@@ -1,5 +1,5 @@
-// From a step's name to its code. The header of each family has the StepCode of its steps, and run_step.h knows all
-// families; who needs one family includes no other, and is compiled again for no other.
+// Maps a step's name to its code. The header of each family defines the StepCode of its steps; run_step.h includes all
+// families. A file that needs one family includes no other, and need not be compiled again when another one changes.
 #pragma once
 
 #include <type_traits>
@@ -10,11 +10,11 @@
 
 namespace moe {
 
-// static void run(warp, params, WarpIndex); of a step that can be divided also runPart<kDuty>(warp, params, crew)
+// static void run(warp, params, WarpIndex); divided steps also have runPart<kDuty>(warp, params, crew)
 template <Step kStep>
 struct StepCode;
 
-// use(tag) with the step as a compile-time value, decltype(tag)::value. False if the step is of another family.
+// Calls use(tag) with the step as a compile-time value, decltype(tag)::value. False: the step is of another family.
 template <StepFamily kFamily, class Use>
 bool withStep(Step step, Use use) {
   const auto inFamily = [&](auto tag) {
@@ -30,8 +30,8 @@ bool withStep(Step step, Use use) {
   (std::make_index_sequence<kStepCount>{});
 }
 
-// A step whose name is known at run time only. `movers`: of a step that can be divided, the first so many warps move
-// rows, the others describe them; 0: all warps do all. False if the step is of another family.
+// Runs a step whose name is known only at run time. `movers`: in a divided step, the first `movers` warps move rows and
+// the others describe them; 0: all warps do both. False: the step is of another family.
 template <StepFamily kFamily, class Warp>
 bool runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w, int movers) {
   return withStep<kFamily>(step, [&](auto tag) {
