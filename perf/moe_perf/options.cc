@@ -112,6 +112,10 @@ void declareShape(CLI::App& app, Options& options) {
   app.add_option("--window", options.window, "1: outputs in window memory; 0: in the caller's memory")
       ->check(wholeNumber(0, 1))
       ->capture_default_str();
+  app.add_option("--describe", options.describe,
+                 "1: dispatch also fills arrays with the experts, weights and sources of the rows; 0: rows alone")
+      ->check(wholeNumber(0, 1))
+      ->capture_default_str();
 }
 
 void declareRouting(CLI::App& app, Options& options) {

@@ -40,6 +40,7 @@ struct Options {
   int chain = 1;
   int warmup = 5;
   int window = 1;
+  int describe = 1;
   int verifyEvery = 1;
   int soak = 0;  // iterations; 0: no soak
   int timeoutMs = 0;

@@ -107,9 +107,10 @@ void Session::allocateOutputs() {
   const std::int64_t scales = inSlots_ ? 0 : scaleBytes(options_, static_cast<std::int64_t>(rows), nranks_);
   outScales_ = {device_, comm_, window, static_cast<std::size_t>(scales)};
   const auto topk = static_cast<std::size_t>(options_.topk);
-  if (!options_.expertMajor()) outTopkIdx_ = {device_, outRowCount_ * topk};
-  outTopkWeights_ = {device_, outRowCount_ * (options_.expertMajor() ? 1 : topk)};
-  outSources_ = {device_, outRowCount_};
+  const std::size_t described = options_.describe != 0 ? outRowCount_ : 0;
+  if (!options_.expertMajor()) outTopkIdx_ = {device_, described * topk};
+  outTopkWeights_ = {device_, described * (options_.expertMajor() ? 1 : topk)};
+  outSources_ = {device_, described};
   if (options_.layout != moeLayoutExpertMajor) return;
   outExpertOffsets_ = {device_, plan(0).expertOffsets.size()};
   if (options_.scales == moeScales128x4) outBlockOffsets_ = {device_, plan(0).expertOffsets.size()};

@@ -65,6 +65,7 @@ grep -q 'routing group-limited (2 of 5 groups)' "$work/out" || fail 'the header 
 run --routing one-rank --send-only
 run --routing empty
 run --window 0 --interleave --send-only --layout expert-major
+run --mode ll --layout rank-major --describe 0
 run --mode ht --interleave --send-only
 run --verify-every 2 --seed 99 --timeout-ms 20000
 grep -q 'over 3 iterations of the slowest rank, every operation timed alone$' "$work/out" ||

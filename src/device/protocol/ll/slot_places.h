@@ -127,9 +127,12 @@ MOE_LANES bool tokenCannotBe(const HandleView& h, const LlSlotLook<Id>& look, co
   return bad;
 }
 
-// Of more tokens than this a lane takes each as a whole, of fewer an entry: all lanes at once take longer then than a
-// few of them for longer.
-inline constexpr int kSlotEntriesTokensMax = 32;
+// Whether lanes take tokens as a whole. All lanes at once take longer for entries than a few of them for whole tokens,
+// but for few tokens.
+template <class Warp>
+MOE_LANES bool takesWholeTokens(int tokens) {
+  return tokens > Warp::kLanes;
+}
 
 // use(ids) with all ids, of 32 or 64 bits.
 template <class Use>
@@ -180,7 +183,7 @@ class LlSlotPlaces {
   MOE_LANES bool count() const {
     const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
     const int first = tokens_.begin * h_.topk;
-    const bool whole = tokens_.begin > kSlotEntriesTokensMax;
+    const bool whole = takesWholeTokens<Warp>(tokens_.begin);
     withIds(p_, [&](const auto* ids) {
       using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
       // Entry `at` of all.
@@ -314,7 +317,7 @@ class LlSlotCounts {
   // False: the rank is to stop.
   MOE_LANES bool count() const {
     const int words = wholeWarps<Warp>(p_.comm.nranks), entries = words + Words::kItems, tokens = p_.dispatch.tokens;
-    const bool whole = tokens > kSlotEntriesTokensMax;
+    const bool whole = takesWholeTokens<Warp>(tokens);
     withIds(p_, [&](const auto* ids) {
       using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
       warp_.template collect<1>(
