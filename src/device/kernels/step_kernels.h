@@ -49,14 +49,9 @@ class RecordedBlock : public CudaBlock {
   const StepParams& params_;
 };
 
-// Blocks that a multiprocessor takes at once. Those of slots begin while their predecessor's are there.
-constexpr int blocksTogether(Step step) {
-  return rowOf(step).family == StepFamily::slots ? 2 : 1;
-}
-
 template <Step kStep, class Warp>
-__global__ void __launch_bounds__((Warp::kPuts ? rowOf(kStep).farWarps : rowOf(kStep).warps) * CudaWarp::kLanes,
-                                  blocksTogether(kStep)) stepKernel(const __grid_constant__ StepParams params) {
+__global__ void __launch_bounds__((Warp::kPuts ? rowOf(kStep).farWarps : rowOf(kStep).warps) * CudaWarp::kLanes, 1)
+    stepKernel(const __grid_constant__ StepParams params) {
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const WarpIndex w{block, blocks, blocks};
   if constexpr (rowOf(kStep).family == StepFamily::slots) {

@@ -53,8 +53,6 @@ struct LlSlotLook {
     look.own = static_cast<Id>(word);
     return look;
   }
-  // The token whose ids these are, as a whole.
-  static MOE_LANES LlSlotLook ofToken(const Id* ids, int topk) { return ofEntry(ids, topk, 0); }
   // Entry k of the token whose ids these are.
   static MOE_LANES LlSlotLook ofEntry(const Id* ids, int topk, int k) {
     LlSlotLook look;
@@ -91,63 +89,6 @@ struct LlSlotEntry {
     return entry;
   }
 };
-
-template <class Ids>
-using LookOf = LlSlotLook<std::remove_cvref_t<decltype(*std::declval<Ids>())>>;
-
-// Entry `at` of all.
-template <class Id>
-MOE_LANES LlSlotLook<Id> lookAtEntry(const HandleView& h, const Id* ids, int at) {
-  const int token = h.byTopk.of(at);
-  return LlSlotLook<Id>::ofEntry(ids + token * h.topk, h.topk, at - token * h.topk);
-}
-template <class Id>
-MOE_LANES LlSlotEntry entryOf(const HandleView& h, const LlSlotLook<Id>& looked, const Id* ids, int at) {
-  const int token = h.byTopk.of(at);
-  return LlSlotEntry::of(h, looked, ids + token * h.topk, at - token * h.topk);
-}
-
-// A token as one lane sees it: its ranks, and each of its experts by take(expert).
-template <class Id, class Take>
-MOE_LANES std::uint32_t ranksOfToken(const HandleView& h, const LlSlotLook<Id>& look, const Id* ids, Take take) {
-  std::uint32_t ranks = 0;
-  const auto add = [&](Id id) {
-    if (id < 0 || id >= h.map.experts) return;
-    ranks |= 1u << h.map.rankOf(static_cast<int>(id));
-    take(static_cast<int>(id));
-  };
-  MOE_UNROLLED
-  for (int j = 0; j < LlSlotLook<Id>::kAtOnce; ++j) add(look.ids[j]);
-  MOE_ROLLED
-  for (int j = LlSlotLook<Id>::kAtOnce; j < h.topk; ++j) add(ids[j]);
-  return ranks;
-}
-// Whether one of its entries cannot be, by itself or beside earlier ones.
-template <class Id>
-MOE_LANES bool tokenCannotBe(const HandleView& h, const LlSlotLook<Id>& look, const Id* ids) {
-  constexpr int kAtOnce = LlSlotLook<Id>::kAtOnce;
-  bool bad = false;
-  MOE_UNROLLED
-  for (int j = 0; j < kAtOnce; ++j) {
-    bad = bad || look.ids[j] < -1 || look.ids[j] >= h.map.experts;
-    MOE_UNROLLED
-    for (int other = 0; other < j; ++other) bad = bad || (look.ids[j] >= 0 && look.ids[j] == look.ids[other]);
-  }
-  MOE_ROLLED
-  for (int k = kAtOnce; k < h.topk; ++k) {
-    const Id id = ids[k];
-    const auto isSame = [&](int other) { return ids[other] == id ? 1 : 0; };
-    bad = bad || id < -1 || id >= h.map.experts || (id >= 0 && laneSums<8>(k, 0, isSame).all != 0);
-  }
-  return bad;
-}
-
-// Whether lanes take tokens as a whole. All lanes at once take longer for entries than a few of them for whole tokens,
-// but for few tokens.
-template <class Warp>
-MOE_LANES bool takesWholeTokens(int tokens) {
-  return tokens > Warp::kLanes;
-}
 
 // use(ids) with all ids, of 32 or 64 bits.
 template <class Use>
@@ -196,24 +137,36 @@ class LlSlotPlaces {
   // All lanes of the block. Looked up at once: ids and weights of these tokens, and ids of all tokens before them.
   // False: the rank is to stop.
   MOE_LANES bool count() const {
+    const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
+    const int first = tokens_.begin * h_.topk;
     withIds(p_, [&](const auto* ids) {
-      using Look = LookOf<decltype(ids)>;
-      // Each kind has code of its own, so that what few tokens need is short.
-      if (takesWholeTokens<Warp>(tokens_.begin)) {
-        lookUp(
-            ids, tokens_.begin, [&](int token) { return Look::ofToken(ids + token * h_.topk, h_.topk); },
-            [&](int token, const Look& looked) {
-              const std::uint32_t ranks = ranksOfToken(h_, looked, ids + token * h_.topk, [](int) {});
-              forBits(ranks, [&](int rank) { warp_.laneAdd(t_.before() + rank, 1); });
-            });
-      } else {
-        lookUp(
-            ids, tokens_.begin * h_.topk, [&](int at) { return lookAtEntry(h_, ids, at); },
-            [&](int at, const Look& looked) {
-              const LlSlotEntry entry = entryOf(h_, looked, ids, at);
-              if (entry.id >= 0 && entry.before == 0) warp_.laneAdd(t_.before() + entry.rank, 1);
-            });
-      }
+      using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
+      // Entry `at` of all.
+      const auto look = [&](int at) {
+        const int token = h_.byTopk.of(at);
+        return Look::ofEntry(ids + token * h_.topk, h_.topk, at - token * h_.topk);
+      };
+      const auto entryOf = [&](int at, const Look& looked) {
+        const int token = h_.byTopk.of(at);
+        return LlSlotEntry::of(h_, looked, ids + token * h_.topk, at - token * h_.topk);
+      };
+      warp_.template collect<1>(
+          words + first,
+          [&](int i) {
+            if (i >= words) return look(i - words);
+            if (i >= entries) return Look::ofWord(Words::look(warp_, p_, i - entries));
+            if (i >= own) return Look::ofWord(0);
+            Look mine = look(first + i);
+            mine.weight = p_.route.topkWeights != nullptr ? p_.route.topkWeights[first + i] : 1.0f;
+            return mine;
+          },
+          [&](int i, const Look& looked) {
+            if (i < own) return laneKeep(i, entryOf(first + i, looked), looked.weight);
+            if (i < entries) return;
+            if (i < words) return Words::laneKeep(warp_, t_, i - entries, looked.word());
+            const LlSlotEntry entry = entryOf(i - words, looked);
+            if (entry.id >= 0 && entry.before == 0) warp_.laneAdd(t_.before() + entry.rank, 1);
+          });
     });
     return *t_.word(kLlStops) == 0;
   }
@@ -245,29 +198,6 @@ class LlSlotPlaces {
 
  private:
   using Words = LlSlotWords<Warp>;
-  // Entries at hand, words, and `others` of earlier tokens.
-  template <class Id, class LookAt, class Take>
-  MOE_LANES void lookUp(const Id* ids, int others, LookAt lookAt, Take take) const {
-    using Look = LlSlotLook<Id>;
-    const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
-    const int first = tokens_.begin * h_.topk;
-    warp_.template collect<1>(
-        words + others,
-        [&](int i) {
-          if (i >= words) return lookAt(i - words);
-          if (i >= entries) return Look::ofWord(Words::look(warp_, p_, i - entries));
-          if (i >= own) return Look::ofWord(0);
-          Look mine = lookAtEntry(h_, ids, first + i);
-          mine.weight = p_.route.topkWeights != nullptr ? p_.route.topkWeights[first + i] : 1.0f;
-          return mine;
-        },
-        [&](int i, const Look& looked) {
-          if (i >= words) return take(i - words, looked);
-          if (i < own) return laneKeep(i, entryOf(h_, looked, ids, first + i), looked.weight);
-          if (i >= entries) Words::laneKeep(warp_, t_, i - entries, looked.word());
-        });
-  }
-
   // Of an entry at hand, for storeHeaders: its rank, and how many entries are for that, before it and in all. 0: none.
   static MOE_LANES std::uint32_t packed(const LlSlotEntry& entry) {
     return entry.id < 0 ? 0
@@ -336,18 +266,28 @@ class LlSlotCounts {
   // All lanes. Looked up at once: the ids of all tokens, and what went to each rank in the set's dispatch before.
   // False: the rank is to stop.
   MOE_LANES bool count() const {
-    const int tokens = p_.dispatch.tokens;
+    const int words = wholeWarps<Warp>(p_.comm.nranks), entries = words + Words::kItems;
     withIds(p_, [&](const auto* ids) {
-      using Look = LookOf<decltype(ids)>;
-      if (takesWholeTokens<Warp>(tokens)) {
-        lookUp<Look>(
-            tokens, [&](int token) { return Look::ofToken(ids + token * h_.topk, h_.topk); },
-            [&](int token, const Look& looked) { laneCount(looked, ids + token * h_.topk); });
-      } else {
-        lookUp<Look>(
-            tokens * h_.topk, [&](int at) { return lookAtEntry(h_, ids, at); },
-            [&](int at, const Look& looked) { laneCount(looked, entryOf(h_, looked, ids, at)); });
-      }
+      using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
+      warp_.template collect<1>(
+          entries + p_.dispatch.tokens * h_.topk,
+          [&](int i) {
+            if (i < words) return Look::ofWord(lastRows(i));
+            if (i < entries) return Look::ofWord(Words::look(warp_, p_, i - words));
+            const int token = h_.byTopk.of(i - entries);
+            return Look::ofEntry(ids + token * h_.topk, h_.topk, i - entries - token * h_.topk);
+          },
+          [&](int i, const Look& looked) {
+            if (i < p_.comm.nranks) t_.lastRows()[i] = static_cast<std::int32_t>(looked.word());
+            if (i < words) return;
+            if (i < entries) return Words::laneKeep(warp_, t_, i - words, looked.word());
+            const int token = h_.byTopk.of(i - entries);
+            const LlSlotEntry entry = LlSlotEntry::of(h_, looked, ids + token * h_.topk, i - entries - token * h_.topk);
+            if (entry.twice || (entry.id < 0 && looked.own != -1)) warp_.laneOr(t_.word(kLlFaulty), 1);
+            if (entry.id < 0) return;
+            warp_.laneAdd(t_.before() + entry.id, 1);
+            if (entry.before == 0) warp_.laneAdd(t_.before() + h_.map.experts + entry.rank, 1);
+          });
     });
     return *t_.word(kLlStops) == 0;
   }
@@ -377,38 +317,6 @@ class LlSlotCounts {
 
  private:
   using Words = LlSlotWords<Warp>;
-
-  // Words, and `others`: tokens or entries.
-  template <class Look, class LookAt, class Take>
-  MOE_LANES void lookUp(int others, LookAt lookAt, Take take) const {
-    const int words = wholeWarps<Warp>(p_.comm.nranks), end = words + Words::kItems;
-    warp_.template collect<1>(
-        end + others,
-        [&](int i) {
-          if (i >= end) return lookAt(i - end);
-          return Look::ofWord(i < words ? lastRows(i) : Words::look(warp_, p_, i - words));
-        },
-        [&](int i, const Look& looked) {
-          if (i >= end) return take(i - end, looked);
-          if (i >= words) return Words::laneKeep(warp_, t_, i - words, looked.word());
-          if (i < p_.comm.nranks) t_.lastRows()[i] = static_cast<std::int32_t>(looked.word());
-        });
-  }
-
-  template <class Id>
-  MOE_LANES void laneCount(const LlSlotLook<Id>& looked, const LlSlotEntry& entry) const {
-    if (entry.twice || (entry.id < 0 && looked.own != -1)) warp_.laneOr(t_.word(kLlFaulty), 1);
-    if (entry.id < 0) return;
-    warp_.laneAdd(t_.before() + entry.id, 1);
-    if (entry.before == 0) warp_.laneAdd(t_.before() + h_.map.experts + entry.rank, 1);
-  }
-  template <class Id>
-  MOE_LANES void laneCount(const LlSlotLook<Id>& looked, const Id* ids) const {
-    if (tokenCannotBe(h_, looked, ids)) warp_.laneOr(t_.word(kLlFaulty), 1);
-    const std::uint32_t ranks =
-        ranksOfToken(h_, looked, ids, [&](int expert) { warp_.laneAdd(t_.before() + expert, 1); });
-    forBits(ranks, [&](int rank) { warp_.laneAdd(t_.before() + h_.map.experts + rank, 1); });
-  }
 
   MOE_LANES std::uint32_t lastRows(int rank) const {
     return rank < p_.comm.nranks ? static_cast<std::uint32_t>(*llLastRows(p_.comm, h_, rank)) : 0;
