@@ -75,7 +75,7 @@ class LlSlotDispatch {
     }
     MOE_LANES Sink sink(int i, int rank) const {
       std::uint8_t* slot = places.slot(i, rank);
-      return {slot == nullptr ? nullptr : slot + d.share_.begin, nullptr, false};
+      return {slot == nullptr ? nullptr : slot + d.share_.begin, nullptr, rank == d.s_.comm.rank};
     }
   };
 
