@@ -16,31 +16,21 @@ class KernelRecord {
   static MOE_LANES void begin(const StepParams& p) {
     if (isWriter<kStep>(p)) write<kStep>(p, cuda_flags::nanoseconds());
   }
-  // The same, of a kernel whose record was expected, unless it has begun.
+  // The same later, of a kernel that began at `began`.
   template <Step kStep>
-  static MOE_LANES void beginOnce(const StepParams& p, std::uint64_t began) {
-    if (isWriter<kStep>(p) && expected() == nullptr) write<kStep>(p, began);
+  static MOE_LANES void begin(const StepParams& p, std::uint64_t began) {
+    if (isWriter<kStep>(p)) write<kStep>(p, began);
   }
-  // All threads, of a kernel that may end before its record begins: before all else.
-  template <Step kStep>
-  static MOE_LANES void expect(const StepParams& p) {
-    if (isWriter<kStep>(p)) open() = nullptr;
-  }
-
   // The time, for the thread that writes the record alone: to read it takes as long as to load a word.
   template <Step kStep>
   static MOE_LANES std::uint64_t now(const StepParams& p) {
     return isWriter<kStep>(p) ? cuda_flags::nanoseconds() : 0;
   }
 
-  // All threads, at the end.
+  // All threads, at the end of a kernel whose record has begun.
   template <Step kStep>
   static MOE_LANES void end(const StepParams& p) {
-    if constexpr (rowOf(kStep).family != StepFamily::slots) {
-      if (isWriter<kStep>(p)) open()->end = cuda_flags::nanoseconds();
-    } else if (isWriter<kStep>(p) && expected() != nullptr) {
-      open()->end = cuda_flags::nanoseconds();
-    }
+    if (isWriter<kStep>(p)) open()->end = cuda_flags::nanoseconds();
   }
 
  private:
@@ -70,8 +60,6 @@ class KernelRecord {
     *reinterpret_cast<ulonglong2*>(to) = make_ulonglong2(first, second);
   }
 
-  // Volatile, or all threads would look, which compute-sanitizer takes for a race.
-  static MOE_LANES StepRecord* expected() { return *const_cast<StepRecord* volatile*>(&open()); }
   static MOE_LANES StepRecord*& open() {
     __shared__ StepRecord* record;
     return record;

@@ -27,12 +27,18 @@ class RecordedBlock : public CudaBlock {
   explicit MOE_LANES RecordedBlock(const StepParams& params) : params_(params) {}
 
   MOE_LANES std::uint64_t follow() const {
-    KernelRecord::expect<kStep>(params_);
     fetchParameters();
     followPredecessor();
     return KernelRecord::now<kStep>(params_);
   }
-  MOE_LANES void noteStart(std::uint64_t began) const { KernelRecord::beginOnce<kStep>(params_, began); }
+  MOE_LANES void noteStart(std::uint64_t began) const {
+    if (!started_) KernelRecord::begin<kStep>(params_, began);
+    started_ = true;
+  }
+  // A step that is to stop ends before its record begins.
+  MOE_LANES void end() const {
+    if (started_) KernelRecord::end<kStep>(params_);
+  }
 
  private:
   // Each line of the parameters that is looked at first behind the wait would have to come from memory then.
@@ -47,6 +53,7 @@ class RecordedBlock : public CudaBlock {
   static constexpr std::uint32_t kNever = 0x9e3779b9;
 
   const StepParams& params_;
+  mutable bool started_ = false;
 };
 
 template <Step kStep, class Warp>
@@ -55,7 +62,9 @@ __global__ void __launch_bounds__((Warp::kPuts ? rowOf(kStep).farWarps : rowOf(k
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const WarpIndex w{block, blocks, blocks};
   if constexpr (rowOf(kStep).family == StepFamily::slots) {
-    StepCode<kStep>::run(RecordedBlock<kStep>(params), params, w);
+    const RecordedBlock<kStep> recorded(params);
+    StepCode<kStep>::run(recorded, params, w);
+    return recorded.end();
   } else if constexpr (rowOf(kStep).takesBlocks()) {
     Warp::followPredecessor();
     KernelRecord::begin<kStep>(params);
