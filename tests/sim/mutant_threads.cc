@@ -30,6 +30,7 @@ int main() {
         shape.landing = ranks != 3;
         shape.awaitsRows = ranks != 1;
         shape.routesInside = shape.inSlots = slots;
+        if (slots && ranks == 1) shape.warps = 1;  // which has all tokens, and counts them too
         Scenario scenario = makeFixedScenario(shape, seed++);
         const std::string wrong = runScenario<MOE_TEAM>(scenario);
         if (wrong.empty()) continue;

@@ -146,7 +146,8 @@ class Combine {
       if (s.w.index == 0) offerRows();
       return true;
     }
-    if (!uncombined && !waitForReaders(s, silent)) return false;
+    const bool writes = prepares(s.args) || silent || tellsTerms(s.w);
+    if (!uncombined && !waitForReaders(s, writes)) return false;
     if (tellsTerms(s.w)) tellTerms(s);
     return true;
   }

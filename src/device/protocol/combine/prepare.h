@@ -286,11 +286,11 @@ MOE_LANES bool termsAgree(const Combining auto& s, Range ranks) {
 }
 
 // For an LL combine that follows a combine of the same set. The rows and terms of the previous combine may be
-// overwritten when every rank has read them. After a dispatch in between, every rank has.
-MOE_LANES bool waitForReaders(const Combining auto& s, bool silent) {
+// overwritten when every rank has read them. After a dispatch in between, every rank has. `writes`: this warp
+// overwrites some.
+MOE_LANES bool waitForReaders(const Combining auto& s, bool writes) {
   const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llCombineFree);
   tellFree(s, free);
-  const bool writes = prepares(s.args) || silent || tellsTerms(s.w);
   return !writes || s.waitForAll(free, s.epoch, Phase::combineSlots);
 }
 

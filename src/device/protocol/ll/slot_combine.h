@@ -55,7 +55,7 @@ class LlSlotCombine {
     if (!silent && s_.w.index == 0) tellReady();
     s_.warp.noteStart(began);
     s_.noteBegin();
-    if (uncombined == 0 && !waitForReaders(s_, silent)) return false;
+    if (uncombined == 0 && !waitForReaders(s_, silent || isLast(s_.w))) return false;
     if (isLast(s_.w)) tellTerms(s_);
     if (silent) llGiveZeros(s_.warp, s_.p, s_.w, s_.operation());
     return s_.waitForAll(s_.area.ready, s_.number, Phase::combineRows);
