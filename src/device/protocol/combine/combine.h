@@ -88,10 +88,11 @@ MOE_LANES Operation combineOperation(const StepParams& p) {
 
 // What a sending step leaves for the next one. One warp, the last, and nothing that comes after in this step may read
 // what changes. `silent`: it gave zeros.
-MOE_LANES void endCombineSend(const Combining auto& s, bool silent) {
+template <bool kMayBeLl, Combining S>
+MOE_LANES void endCombineSend(const S& s, bool silent) {
   CommState* state = s.comm.state;
   const HandleView& h = s.handle;
-  const bool lowLatency = h.lowLatency != 0;
+  const bool lowLatency = kMayBeLl && h.lowLatency != 0;
   if (silent && lowLatency && s.allHaveBegun()) keepLlRowsFault(s.warp, s.p);
   s.endEpoch([&] {
     h.state->silent = silent ? 1 : 0;
@@ -226,7 +227,7 @@ class Combine {
 
   // What a sending step leaves for the next one.
   MOE_LANES void endSend(bool silent = false) const {
-    if (isLast(s.w)) endCombineSend(s, silent);
+    if (isLast(s.w)) endCombineSend<kWaves == 1>(s, silent);
   }
 
   // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word. HT rows

@@ -45,7 +45,7 @@ class LlSlotCombine {
     const std::uint32_t bytes = share_.sharers == 1 ? whole : begin == 0 ? half : whole - half;
     if (!s_.warp.reduceRows(s_.comm, Sums{*this, began, uncombined, fault, silent, biasCount(s_.args), begin, bytes}))
       return;
-    if (isLast(s_.w) && termsAgree(s_, allRanks(s_.comm))) endCombineSend(s_, silent);
+    if (isLast(s_.w) && termsAgree(s_, allRanks(s_.comm))) endCombineSend<true>(s_, silent);
   }
   MOE_LANES bool meet(std::uint64_t began, std::uint32_t uncombined, std::uint32_t fault, bool& silent) const {
     std::uint64_t epoch = s_.epoch, number = s_.number;
