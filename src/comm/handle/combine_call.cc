@@ -14,6 +14,16 @@ bool onlyMoves(const Handle& handle, const CombineArgs& a) {
   return (a.inPlace != 0 || a.rows == nullptr) && !handle.view().hasRails();
 }
 
+// A block sums its tokens one after the other, so the step for rows in slots is the faster one only as long as a block
+// has few of them: with 8 a combine took 19.9 us instead of 15.2 (2 x H200, 128 tokens, 16 multiprocessors,
+// 2026-11-27).
+bool takesSlotStep(const Backend& backend, const StepParams& p, Workload work) {
+  constexpr int kTokensPerBlock = 4;
+  if (!backend.stepsInSlots() || !combinesFromSlots(p)) return false;
+  work.step = Step::llSlotCombine;
+  return work.rows <= kTokensPerBlock * backend.shapeFor(work).blocks;
+}
+
 }  // namespace
 
 CombineCall::CombineCall(Handle& handle, const CombineRequest& asked)
@@ -86,16 +96,6 @@ void CombineCall::placeRows() {
     const int area = args_.rows != nullptr ? requireStaging(room, "moeCombine", "args.rows") : 0;
     out.rowsOffset = stagingAt(room.shape, room.view.at, area).rows;
   }
-}
-
-// A block sums its tokens one after the other, so the step for rows in slots is the faster one only as long as a block
-// has few of them: with 8 a combine took 19.9 us instead of 15.2 (2 x H200, 128 tokens, 16 multiprocessors,
-// 2026-11-27).
-static bool takesSlotStep(const Backend& backend, const StepParams& p, Workload work) {
-  constexpr int kTokensPerBlock = 4;
-  if (!backend.stepsInSlots() || !combinesFromSlots(p)) return false;
-  work.step = Step::llSlotCombine;
-  return work.rows <= kTokensPerBlock * backend.shapeFor(work).blocks;
 }
 
 void planCombine(const Handle& handle, const CombinePlan& plan, Operation* operation) {

@@ -19,7 +19,7 @@ template <Moves Warp>
 MOE_SELDOM void llGiveZeros(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
   const CombineSession<Warp> s(warp, p, w, operation);
   prepareZeroRows<false>(s, PreparedWave<1>{w, 0}.items(p));
-  s.announce(s.area.ready, Meeting::waves, w);
+  announceWave(s, s.area.ready, 0, w);
 }
 
 template <Blocks Warp>
@@ -40,11 +40,9 @@ class LlSlotCombine {
   MOE_LANES void run(std::uint64_t began) const {
     std::uint32_t uncombined = s_.comm.state->llUncombined[s_.handle.llSet], fault = knownFault(s_);
     bool silent = false;
-    const std::uint32_t whole = s_.args.rowBytes, half = llHalfOf(whole);
-    const std::uint32_t begin = share_.sharer == 0 ? 0 : half;
-    const std::uint32_t bytes = share_.sharers == 1 ? whole : begin == 0 ? half : whole - half;
-    if (!s_.warp.reduceRows(s_.comm, Sums{*this, began, uncombined, fault, silent, biasCount(s_.args), begin, bytes}))
-      return;
+    const LlRowPart part = LlRowPart::of(share_, s_.args.rowBytes);
+    const Sums sums{*this, began, uncombined, fault, silent, biasCount(s_.args), part};
+    if (!s_.warp.reduceRows(s_.comm, sums)) return;
     if (isLast(s_.w) && termsAgree(s_, allRanks(s_.comm))) endCombineSend<true>(s_, silent);
   }
   MOE_LANES bool meet(std::uint64_t began, std::uint32_t uncombined, std::uint32_t fault, bool& silent) const {
@@ -75,7 +73,7 @@ class LlSlotCombine {
     std::uint32_t uncombined, fault;
     bool& silent;
     int biases;
-    std::uint32_t begin, bytes;  // of each row
+    LlRowPart part;
 
     MOE_LANES const CombineArgs& args() const { return combine.s_.args; }
     MOE_LANES const Sent& sent() const { return combine.s_.handle.sent; }
@@ -87,17 +85,17 @@ class LlSlotCombine {
     MOE_LANES bool mayRead() const { return combine.meet(began, uncombined, fault, silent); }
     MOE_LANES SumJob job(int i) const {
       std::uint8_t* out = args().out + std::int64_t{token(i)} * args().rowBytes;
-      return {out + begin, bytes, sent().destinationCount[token(i)] + biases};
+      return {out + part.begin, part.bytes, sent().destinationCount[token(i)] + biases};
     }
     MOE_LANES const std::uint8_t* term(int i, int term) const {
       const int rows = biases == 0 ? term + 1 : sent().destinationCount[token(i)];
-      if (term >= rows) return biasRow(args(), term - rows, {token(i), begin, bytes});
+      if (term >= rows) return biasRow(args(), term - rows, {token(i), part.begin, part.bytes});
       const int places = combine.s_.handle.destinationsMax;
       const Destination to = sent().destinations[std::int64_t{token(i)} * places + term];
       const CommView& c = combine.s_.comm;
       return llSlot(c, combine.s_.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, args().rowBytes, c.rank,
                     to.index) +
-             begin;
+             part.begin;
     }
   };
 

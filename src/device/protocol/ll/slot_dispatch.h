@@ -22,9 +22,8 @@ class LlSlotDispatch {
   static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex warpOfAll) {
     const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
     const LlTables tables(warp, p.handle, w.index);
-    Share share(p.dispatch, w);
+    const Share share(p.dispatch, w);
     LlSlotPlaces<Warp>::prepare(warp, p, tables);
-    warp.hold(share.source, share.bytes);
     const std::uint64_t began = warp.follow();
     LlSlotDispatch(warp, p, w, share).run(began);
   }
@@ -38,15 +37,14 @@ class LlSlotDispatch {
 
   // The block's tokens, and its part of each of their rows.
   struct Share : LlShare {
+    LlRowPart part;
     std::uint64_t source;  // address of the first one's
-    std::uint32_t begin, bytes;
 
-    MOE_LANES Share(const DispatchArgs& d, WarpIndex w) : LlShare(LlShare::of(d.tokens, w.count > 1, w)) {
-      const std::uint32_t half = llHalfOf(d.rowBytes);
-      begin = sharer == 0 ? 0 : half;
-      bytes = sharers == 1 ? d.rowBytes : begin == 0 ? half : d.rowBytes - half;
-      source = reinterpret_cast<std::uint64_t>(d.rows) + static_cast<std::uint64_t>(first) * d.rowBytes + begin;
-    }
+    MOE_LANES Share(const DispatchArgs& d, WarpIndex w)
+        : LlShare(LlShare::of(d.tokens, w.count > 1, w)),
+          part(LlRowPart::of(*this, d.rowBytes)),
+          source(reinterpret_cast<std::uint64_t>(d.rows) + static_cast<std::uint64_t>(first) * d.rowBytes +
+                 part.begin) {}
   };
 
   MOE_LANES LlSlotDispatch(const Warp& warp, const StepParams& p, WarpIndex w, const Share& share)
@@ -71,11 +69,11 @@ class LlSlotDispatch {
     MOE_LANES int sinksMax() const { return d.s_.comm.nranks; }
     MOE_LANES CopyJob job(int i) const {
       const auto before = static_cast<std::uint64_t>(places.first() + i - d.share_.first) * d.s_.args.rowBytes;
-      return {reinterpret_cast<const std::uint8_t*>(d.share_.source + before), d.share_.bytes, d.s_.comm.nranks};
+      return {reinterpret_cast<const std::uint8_t*>(d.share_.source + before), d.share_.part.bytes, d.s_.comm.nranks};
     }
     MOE_LANES Sink sink(int i, int rank) const {
       std::uint8_t* slot = places.slot(i, rank);
-      return {slot == nullptr ? nullptr : slot + d.share_.begin, nullptr, rank == d.s_.comm.rank};
+      return {slot == nullptr ? nullptr : slot + d.share_.part.begin, nullptr, rank == d.s_.comm.rank};
     }
   };
 

@@ -14,10 +14,15 @@ MOE_LANES void forBits(std::uint32_t bits, Body body) {
   for (; bits != 0; bits &= bits - 1) body(bitCount((bits & (0u - bits)) - 1));
 }
 
-// Where rows are cut if two blocks share them.
-MOE_LANES std::uint32_t llHalfOf(std::uint32_t rowBytes) {
-  return (rowBytes / 2 + 15) / 16 * 16;
-}
+// A block's part of each row: all of it, or the half that it has if two blocks share a token.
+struct LlRowPart {
+  std::uint32_t begin, bytes;
+
+  static MOE_LANES LlRowPart of(const LlShare& share, std::uint32_t rowBytes) {
+    const std::uint32_t half = (rowBytes / 2 + 15) / 16 * 16, begin = share.sharer == 0 ? 0 : half;
+    return {begin, share.sharers == 1 ? rowBytes : begin == 0 ? half : rowBytes - half};
+  }
+};
 
 // What a block looks up together is of several kinds. On a GPU lanes of a warp that look up different things do it one
 // after the other, so each kind begins with a warp of its own.

@@ -100,7 +100,26 @@ struct LlTelling {
     if (refuses && warp == 0) llTellBadEntry(s.warp, s.p);
   }
 
-  // Entry k of a token at hand, and what is told once for each of its destinations.
+ private:
+  MOE_LANES std::uint8_t* told(int to) const { return llToldTo(s.p, s.isRemote(to), to); }
+  MOE_LANES Quad* header(int to, int index) const {
+    return reinterpret_cast<Quad*>(told(to) + llToldHeader(s.comm, s.handle, index));
+  }
+
+  // How many of a token's entries are for experts of `rank`: before entry k, and in all.
+  MOE_LANES Sums entriesFor(int token, int k, int rank) const {
+    const HandleView& h = s.handle;
+    return laneSums<8>(h.topk, k, [&](int other) {
+      const int id = places.id(token, other);
+      return id >= 0 && h.map.isOn(id, rank) ? 1 : 0;
+    });
+  }
+
+  MOE_LANES void laneStoreExpert(int expert, int count) const {
+    const int to = s.handle.map.rankOf(expert), local = static_cast<int>(s.handle.map.local(expert, to));
+    s.warp.laneStore(reinterpret_cast<std::int32_t*>(told(to)) + kToldWords + local, count);
+  }
+
   MOE_LANES void laneStoreEntry(int token, int k) const {
     const HandleView& h = s.handle;
     const int entry = token * h.topk + k, id = places.id(token, k);
@@ -125,26 +144,6 @@ struct LlTelling {
     if (s.isRemote(to.rank)) h.rails.outgoing[static_cast<std::int64_t>(to.rank) * h.tokensMax + to.index] = token;
     s.warp.laneStore(header(to.rank, to.index),
                      makeHead(token, waveOf(token, s.args.tokens), 0, s.comm.rank, entriesFor(token, 0, to.rank).all));
-  }
-
- private:
-  MOE_LANES std::uint8_t* told(int to) const { return llToldTo(s.p, s.isRemote(to), to); }
-  MOE_LANES Quad* header(int to, int index) const {
-    return reinterpret_cast<Quad*>(told(to) + llToldHeader(s.comm, s.handle, index));
-  }
-
-  // How many of a token's entries are for experts of `rank`: before entry k, and in all.
-  MOE_LANES Sums entriesFor(int token, int k, int rank) const {
-    const HandleView& h = s.handle;
-    return laneSums<8>(h.topk, k, [&](int other) {
-      const int id = places.id(token, other);
-      return id >= 0 && h.map.isOn(id, rank) ? 1 : 0;
-    });
-  }
-
-  MOE_LANES void laneStoreExpert(int expert, int count) const {
-    const int to = s.handle.map.rankOf(expert), local = static_cast<int>(s.handle.map.local(expert, to));
-    s.warp.laneStore(reinterpret_cast<std::int32_t*>(told(to)) + kToldWords + local, count);
   }
 };
 
