@@ -9,18 +9,6 @@
 namespace moe::test {
 namespace {
 
-template <HostSimd kSimd>
-struct BuildTeam {
-  static constexpr int kLanes = 1;
-  static void run(Step step, const StepParams& params, int warps, int) {
-    const HostStepRunner runner = hostStepRunner(kSimd);
-    runTogether(warps, [&](int i) {
-      HostPace pace;
-      runner(step, params, {i, warps, warps}, pace);
-    });
-  }
-};
-
 template <class Team>
 class HostBuild : public testing::Test {};
 using Builds = testing::Types<BuildTeam<HostSimd::none>, BuildTeam<HostSimd::avx2>, BuildTeam<HostSimd::avx512>>;

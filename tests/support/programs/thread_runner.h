@@ -1,5 +1,5 @@
-// Runs a program with ranks as threads of this process. A team says what a warp is: HostTeam runs the library's
-// HostWarp, LaneTeam runs ThreadedWarp. All warps of a step run at the same time.
+// Runs a program with ranks as threads of this process. A team says what a warp is: HostTeam is the library's host
+// backend, CompiledTeam compiles its steps anew, LaneTeam runs ThreadedWarp. All warps of a step run at the same time.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/kernels/host_steps.h"
 #include "device/kernels/run_step.h"
 #include "device/policy/host/warp.h"
 #include "support/programs/put_carriers.h"
@@ -36,10 +37,26 @@ void runTogether(int n, Body body) {
   if (failure) std::rethrow_exception(failure);
 }
 
-struct HostTeam {
+// A build of the library's steps. They take minutes to compile, and the library has them. It divides none.
+template <HostSimd kSimd>
+struct BuildTeam {
+  static constexpr int kLanes = 1;
+  static void run(Step step, const StepParams& params, int warps, int) {
+    const HostStepRunner runner = hostStepRunner(kSimd);
+    runTogether(warps, [&](int i) {
+      HostPace pace;
+      runner(step, params, {i, warps, warps}, pace);
+    });
+  }
+};
+using HostTeam = BuildTeam<HostSimd::automatic>;
+
+// For headers with planted defects.
+template <class Warp>
+struct CompiledTeam {
   static constexpr int kLanes = 1;
   static void run(Step step, const StepParams& params, int warps, int movers) {
-    runTogether(warps, [&](int i) { runNamedStep(HostWarp(), step, params, {i, warps, warps}, movers); });
+    runTogether(warps, [&](int i) { runNamedStep(Warp(), step, params, {i, warps, warps}, movers); });
   }
 };
 
