@@ -3,7 +3,7 @@
 namespace moe::perf {
 
 PeerBuffers::PeerBuffers(Group& group, int gpu, std::size_t bytes)
-    : group_(group), own_(makeCudaWindow(bytes, Allocator{}, gpu)) {
+    : group_(group), own_(makeCudaWindow(bytes, Allocator{}, gpu, WindowSharing::ipc)) {
   WindowCard mine;
   mine.host = bootstrap::HostIdentity::current();
   mine.device = gpu;

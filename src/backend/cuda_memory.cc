@@ -26,14 +26,19 @@ void awaitDevice(int device) noexcept {
 Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, int device) {
   const DeviceScope scope(device);
   Memory memory = allocator ? allocator.take(bytes, kind) : fromCuda(bytes, device);
+  clearDevice(memory.get(), bytes, device);
+  return memory;
+}
+
+void clearDevice(std::uint8_t* memory, std::size_t bytes, int device) {
+  const DeviceScope scope(device);
   cudaStream_t stream = nullptr;
   checkCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cannot create a stream");
-  cudaError_t error = cudaMemsetAsync(memory.get(), 0, bytes, stream);
+  cudaError_t error = cudaMemsetAsync(memory, 0, bytes, stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
   cudaStreamDestroy(stream);
   checkCuda(error,
             [&] { return "cannot clear " + std::to_string(bytes) + " bytes on device " + std::to_string(device); });
-  return memory;
 }
 
 Memory allocatePinned(std::size_t bytes, int device) {

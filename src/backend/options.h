@@ -1,4 +1,4 @@
-// How backends run steps: MOECOMM_BULK, MOECOMM_HOST_SIMD, MOECOMM_HOST_THREADS.
+// How backends run steps and share memory: MOECOMM_BULK, MOECOMM_WINDOW, MOECOMM_HOST_SIMD, MOECOMM_HOST_THREADS.
 #pragma once
 
 #include "device/kernels/host_steps.h"
@@ -7,6 +7,9 @@ namespace moe {
 
 // Whether kernels use the GPU's bulk-copy engine.
 enum class Bulk : std::int32_t { automatic = 0, on = 1, off = 2 };
+
+// How processes map GPU windows: by file descriptors, or by CUDA IPC. `automatic` takes the first that works.
+enum class WindowSharing : std::int32_t { automatic = 0, fd = 1, ipc = 2 };
 
 struct HostOptions {
   HostSimd simd = HostSimd::automatic;

@@ -1,10 +1,12 @@
-// A window in GPU memory. Processes map it by CUDA IPC. Threads of one process use its address.
+// A window in GPU memory. Processes map it by a file descriptor or, if the caller allocates it or the driver lacks
+// that, by CUDA IPC. Threads of one process use its address.
 #include <cuda_runtime_api.h>
 
 #include <cstring>
 
 #include "backend/cuda_memory.h"
 #include "backend/cuda_raii.h"
+#include "transport/cuda_shared.h"
 #include "transport/window.h"
 
 namespace moe {
@@ -27,8 +29,18 @@ std::uint8_t* allocationOf(std::uint8_t* pointer) {
 
 class CudaWindow final : public Window {
  public:
-  CudaWindow(std::size_t bytes, const Allocator& allocator, int device) : bytes_(bytes), device_(device) {
+  CudaWindow(std::size_t bytes, const Allocator& allocator, int device, WindowSharing sharing)
+      : bytes_(bytes), device_(device) {
+    if (!allocator && sharing != WindowSharing::ipc && share()) return;
+    if (allocator) why_ = "the caller allocates it";
+    if (sharing == WindowSharing::fd) throw Error(moeUnsupported, "MOECOMM_WINDOW is fd, but " + why_);
     memory_ = allocateDevice(bytes, allocator, moeMemoryWindow, device);
+  }
+
+  int fd() const override { return fd_.get(); }
+  std::string sharing() const override {
+    if (fd_) return Window::sharing();
+    return why_.empty() ? "CUDA IPC" : "CUDA IPC, as " + why_;
   }
 
   void describe(WindowCard* card) const override {
@@ -36,27 +48,33 @@ class CudaWindow final : public Window {
     cudaDeviceProp properties{};
     checkCuda(cudaGetDeviceProperties(&properties, device_), "cannot read the device's properties");
     std::memcpy(card->deviceUuid.data(), properties.uuid.bytes, card->deviceUuid.size());
+    card->sharedOwner = reinterpret_cast<std::uint64_t>(&memory_);
+    card->bytes = bytes_;
+    card->sharedBytes = sharedBytes_;
+    if (fd_) return;
     cudaIpcMemHandle_t handle{};
     checkCuda(cudaIpcGetMemHandle(&handle, memory_.get()), "cannot export the window (cudaIpcGetMemHandle)");
     static_assert(sizeof handle == 64);
     std::memcpy(card->ipcHandle.data(), &handle, sizeof handle);
     card->ipcOffset = static_cast<std::uint64_t>(memory_.get() - allocationOf(memory_.get()));
-    card->sharedOwner = reinterpret_cast<std::uint64_t>(&memory_);
-    card->bytes = bytes_;
   }
 
-  PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd&) const override {
+  PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd& fetch) const override {
     const DeviceScope scope(device_);
+    const std::string whose = "the window of rank " + std::to_string(rank);
     requireSameHost(rank, mine, peer);
     if (mine.host.sameProcess(peer.host)) {
       allowAccess(rank, peer.device);
       return openSameProcess(peer);
     }
+    if (peer.sharedBytes != 0) {
+      return {mapSharedDevice(fetch(rank).get(), peer.sharedBytes, device_, whose), moeTransportCudaIpc};
+    }
     cudaIpcMemHandle_t handle;
     std::memcpy(&handle, peer.ipcHandle.data(), sizeof handle);
     void* base = nullptr;
     checkCuda(cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess),
-              [&] { return "cannot map the window of rank " + std::to_string(rank) + " (cudaIpcOpenMemHandle)"; });
+              [&] { return "cannot map " + whose + " (cudaIpcOpenMemHandle)"; });
     auto* begin = static_cast<std::uint8_t*>(base);
     return {Memory(begin + peer.ipcOffset,
                    [begin, device = device_](std::uint8_t*) {
@@ -67,6 +85,17 @@ class CudaWindow final : public Window {
   }
 
  private:
+  // False, and why_ says why, if there is no memory that a descriptor shares.
+  bool share() {
+    std::optional<SharedDeviceMemory> shared = allocateSharedDevice(bytes_, device_, &why_);
+    if (!shared) return false;
+    fd_ = std::move(shared->fd);
+    sharedBytes_ = shared->bytes;
+    memory_ = std::move(shared->memory);
+    clearDevice(memory_.get(), bytes_, device_);
+    return true;
+  }
+
   void allowAccess(int rank, int peerDevice) const {
     if (peerDevice == device_) return;
     int able = 0;
@@ -85,12 +114,16 @@ class CudaWindow final : public Window {
 
   std::size_t bytes_;
   int device_;
+  Fd fd_;  // none: it is shared by IPC
+  std::uint64_t sharedBytes_ = 0;
+  std::string why_;  // it is shared by IPC
 };
 
 }  // namespace
 
-std::unique_ptr<Window> makeCudaWindow(std::size_t bytes, const Allocator& allocator, int device) {
-  return std::make_unique<CudaWindow>(bytes, allocator, device);
+std::unique_ptr<Window> makeCudaWindow(std::size_t bytes, const Allocator& allocator, int device,
+                                       WindowSharing sharing) {
+  return std::make_unique<CudaWindow>(bytes, allocator, device, sharing);
 }
 
 }  // namespace moe

@@ -3,7 +3,7 @@
 
 namespace moe {
 
-std::unique_ptr<Window> makeCudaWindow(std::size_t, const Allocator&, int) {
+std::unique_ptr<Window> makeCudaWindow(std::size_t, const Allocator&, int, WindowSharing) {
   throw Error(moeUnsupported, "this build of moecomm has no CUDA");
 }
 

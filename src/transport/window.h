@@ -1,5 +1,5 @@
 // The symmetric window: this rank's part of it, and how it reaches the peers' parts. There is one implementation per
-// way of sharing memory: host (memfd) and cuda (IPC). Threads of one process use a window's address.
+// way of sharing memory: host (memfd) and cuda (file descriptor or IPC). Threads of one process use a window's address.
 #pragma once
 
 #include <sched.h>
@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "backend/backend.h"
+#include "backend/options.h"
 #include "base/deadline.h"
 #include "base/fd.h"
 #include "bootstrap/group/host_identity.h"
@@ -40,6 +41,7 @@ struct WindowCard {
   std::uint64_t sharedOwner = 0;
   std::array<std::uint8_t, 64> ipcHandle{};
   std::uint64_t ipcOffset = 0;
+  std::uint64_t sharedBytes = 0;  // of GPU memory that is mapped by its file descriptor; 0: by IPC
   std::uint64_t bytes = 0;
   ProcessorMask processors{};  // of the thread that makes the communicator
 };
@@ -61,6 +63,8 @@ class Window {
   const Memory& memory() const { return memory_; }
   // The descriptor that peers fetch, or -1.
   virtual int fd() const { return -1; }
+  // How processes map it, for the log.
+  virtual std::string sharing() const { return "a file descriptor"; }
   // Fills in how peers reach this window.
   virtual void describe(WindowCard* card) const = 0;
   // Maps the window of `rank`. Throws moeUnsupported if it cannot be reached by loads and stores.
@@ -81,6 +85,7 @@ class Window {
 };
 
 std::unique_ptr<Window> makeHostWindow(std::size_t bytes, const Allocator& allocator);
-std::unique_ptr<Window> makeCudaWindow(std::size_t bytes, const Allocator& allocator, int device);
+std::unique_ptr<Window> makeCudaWindow(std::size_t bytes, const Allocator& allocator, int device,
+                                       WindowSharing sharing);
 
 }  // namespace moe

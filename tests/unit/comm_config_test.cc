@@ -47,6 +47,7 @@ TEST(Config, HasTheDocumentedDefaults) {
     EXPECT_EQ(config.llSets, 2);
     EXPECT_EQ(config.stagingAreas, 1);
     EXPECT_EQ(config.bulk, static_cast<std::int32_t>(Bulk::automatic));
+    EXPECT_EQ(config.window, static_cast<std::int32_t>(WindowSharing::automatic));
     EXPECT_EQ(config.interfaceName, "");
     EXPECT_EQ(config.logFile, "");
   }
@@ -59,8 +60,8 @@ TEST(Config, TakesEveryVariable) {
       {"MOECOMM_SIDE_BYTES_MAX", "256"}, {"MOECOMM_TOPK_MAX", "6"},       {"MOECOMM_EXPERTS_MAX", "256"},
       {"MOECOMM_TIMEOUT_MS", "500"},     {"MOECOMM_SMS", "20"},           {"MOECOMM_STAGING_ROWS", "-1"},
       {"MOECOMM_HEAP_BYTES", "1048576"}, {"MOECOMM_INTERFACE", "lo"},     {"MOECOMM_LOG_LEVEL", "none"},
-      {"MOECOMM_LOG_FILE", "/tmp/%p"},   {"MOECOMM_BULK", "off"},         {"MOECOMM_LL_SETS", "3"},
-      {"MOECOMM_STAGING_AREAS", "2"}};
+      {"MOECOMM_LOG_FILE", "/tmp/%p"},   {"MOECOMM_BULK", "off"},         {"MOECOMM_WINDOW", "ipc"},
+      {"MOECOMM_LL_SETS", "3"},          {"MOECOMM_STAGING_AREAS", "2"}};
   const Config config = resolve(nullptr, environment);
   EXPECT_EQ(config.backend, moeBackendCuda);
   EXPECT_EQ(config.device, 3);
@@ -81,6 +82,7 @@ TEST(Config, TakesEveryVariable) {
   EXPECT_EQ(config.logLevel, moeLogNone);
   EXPECT_EQ(config.logFile, "/tmp/%p");
   EXPECT_EQ(config.bulk, static_cast<std::int32_t>(Bulk::off));
+  EXPECT_EQ(config.window, static_cast<std::int32_t>(WindowSharing::ipc));
 }
 
 TEST(Config, TakesTheVariablesOfRdma) {

@@ -183,8 +183,21 @@ class CommInit {
                                                size));
     }
     comm_->room_.shape = shapeOf(nranks, size, comm_->config_);
+    for (int rank = comm_->rank() / size * size, end = rank + size; rank < end; ++rank) {
+      sharesProcess_ =
+          sharesProcess_ || (rank != comm_->rank() && self_.sameProcess(hosts[static_cast<std::size_t>(rank)]));
+    }
     // What combines put over the rails has one generation.
     if (comm_->room_.shape.domains() > 1) comm_->room_.operations = OutstandingOperations(1);
+  }
+
+  // Ranks that are threads use each other's windows by address, and a device reaches memory of another one there only
+  // if that is not shared by a descriptor.
+  WindowSharing windowSharing() const {
+    const auto wanted = static_cast<WindowSharing>(comm_->config_.window);
+    if (!sharesProcess_) return wanted;
+    if (wanted != WindowSharing::fd) return WindowSharing::ipc;
+    throw Error(moeUnsupported, "MOECOMM_WINDOW is fd, but ranks of this domain are threads of one process");
   }
 
   void makeWindow() {
@@ -194,8 +207,9 @@ class CommInit {
     farLayout_ = plan.far;
     const auto bytes = static_cast<std::size_t>(comm.room_.view.at.totalBytes);
     comm.room_.window = comm.backend_->kind() == moeBackendCuda
-                            ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device())
+                            ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device(), windowSharing())
                             : makeHostWindow(bytes, comm.allocator());
+    comm.log_->write(moeLogDebug, "init", "processes map the window by {}", comm.room_.window->sharing());
     comm.heap_ =
         std::make_shared<WindowHeap>(comm.room_.window->memory(), comm.room_.view.at.heap,
                                      static_cast<std::uint64_t>(comm.room_.shape.heapBytes), comm.backend_->device());
@@ -357,8 +371,9 @@ class CommInit {
   std::unique_ptr<Comm> comm_;
   RemoteLayout farLayout_{};
   bootstrap::HostIdentity self_{};
-  bool sharesClock_ = false;  // all ranks run on one kernel
-  bool allKnow_ = false;      // of the failure that is being thrown
+  bool sharesProcess_ = false;  // with a rank of its domain
+  bool sharesClock_ = false;    // all ranks run on one kernel
+  bool allKnow_ = false;        // of the failure that is being thrown
 };
 
 void requireRanks(int nranks) {

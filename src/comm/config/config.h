@@ -54,6 +54,7 @@ struct Config {
   std::int32_t llSets = 0;
   std::int32_t stagingAreas = 0;
   std::int32_t bulk = static_cast<std::int32_t>(Bulk::automatic);
+  std::int32_t window = static_cast<std::int32_t>(WindowSharing::automatic);
   std::int32_t hostSimd = static_cast<std::int32_t>(HostSimd::automatic);
   std::int32_t hostThreads = 0;  // 0: chosen
   std::string interfaceName;     // empty: chosen

@@ -24,6 +24,8 @@ template <class Enum>
 constexpr Choice choice(const char* word, Enum value) {
   return {word, static_cast<std::int32_t>(value)};
 }
+constexpr std::array kWindowSharings = {choice("auto", WindowSharing::automatic), choice("fd", WindowSharing::fd),
+                                        choice("ipc", WindowSharing::ipc)};
 constexpr std::array kHostSimds = {choice("auto", HostSimd::automatic), choice("none", HostSimd::none),
                                    choice("avx2", HostSimd::avx2), choice("avx512", HostSimd::avx512)};
 constexpr std::array kLinkLayers = {choice("auto", topology::LinkLayer::automatic),
@@ -107,6 +109,9 @@ const Setting kSettings[] = {
      &User::watchFolder},
     {"MOECOMM_BULK", nullptr, "auto", nullptr, std::span<const Choice>(kBulkChoices),
      "Use the GPU's bulk-copy engine; auto uses it where it exists.", &Config::bulk, None{}},
+    {"MOECOMM_WINDOW", nullptr, "auto", "auto (fd where the driver can)", std::span<const Choice>(kWindowSharings),
+     "How processes map each other's GPU memory: by file descriptors (fd), or by CUDA IPC (ipc).", &Config::window,
+     None{}},
     {"MOECOMM_HOST_THREADS", nullptr, "0", "0 (the processors of the rank's share, at most 8)",
      IntegerRange{0, HostOptions::kThreadsMax},
      "Host backend: threads that run one call, the caller's among them. Small calls take fewer.", &Config::hostThreads,
