@@ -21,6 +21,7 @@ struct GpuMachine {
 inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 32, kRouteWarpsPerBlock = 16;
 // Up to this many tokens latency counts. A block has this many warps then.
 inline constexpr int kSmallTokens = 512, kSmallWarps = 16;
+inline constexpr int kFewWarps = 8, kFewRows = 2;  // of a block that is a warp of the policy
 // The share of multiprocessors for small operations that only move rows between ranks. Each further block is one more
 // fence and one more announcement at every peer, and a quarter of the multiprocessors keeps the wire busy. A dispatch
 // that routes takes more, since its blocks also count.
@@ -103,11 +104,9 @@ inline LaunchShape planRoute(const GpuMachine& machine, const Workload& work) {
 
 // LL, rows that cross between ranks alone: a block has a token, as it looks up where that goes; two share one while all
 // of them are still few.
-inline std::int64_t blocksOfTokens(const GpuMachine& machine, const Workload& work, int piecesOfRow, int warps) {
+inline std::int64_t blocksOfTokens(std::int64_t rows, int piecesOfRow, int warps, int room) {
   const std::int64_t each = std::clamp((piecesOfRow + warps - 1) / warps, 1, kSmallBlocksPerToken);
-  const int room =
-      rowOf(work.step).family == StepFamily::slots ? machine.multiprocessors - 1 : machine.multiprocessors / 2;
-  return work.rows * each <= room ? work.rows * each : work.rows;
+  return rows * each <= room ? rows * each : rows;
 }
 
 // As many as the kernel is made for that this work takes.
@@ -116,17 +115,29 @@ inline int warpsOf(const Workload& work) {
   return work.split && row.has(kFar) ? row.farWarps : row.warps;
 }
 
+// As many pieces of a row as are in flight at once.
+inline int piecesOf(const Workload& work) {
+  return static_cast<int>((work.rowBytes + kPartBytes - 1) / kPartBytes);
+}
+
+// A block of a step whose warps are blocks has few warps, as all of them go through the same instructions; but more if
+// it has several rows one after the other, since then it counts how many pieces are on their way.
+inline LaunchShape planBlocks(const GpuMachine& machine, const Workload& work) {
+  const std::int64_t rows = blocksOfTokens(work.rows, piecesOf(work), kFewWarps, machine.multiprocessors - 1);
+  const int wanted = static_cast<int>(std::clamp<std::int64_t>(rows, 1, machine.multiprocessors));
+  const int blocks = residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted);
+  return {blocks, std::min(work.rows <= kFewRows * blocks ? kFewWarps : kSmallWarps, warpsOf(work))};
+}
+
 // One warp for each piece of a row.
 inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
-  const int warps = std::min(kSmallWarps, warpsOf(work));
-  const int piecesOfRow = static_cast<int>((work.rowBytes + kPartBytes - 1) / kPartBytes);
-  const bool byTokens = work.lowLatency && work.movesOnly, counts = rowOf(work.step).routes();
-  const bool fences = work.movesOnly && !counts && rowOf(work.step).family != StepFamily::slots;
-  const int share = fences ? kSmallMoveShare : 1;
+  if (rowOf(work.step).family == StepFamily::slots) return planBlocks(machine, work);
+  const int warps = std::min(kSmallWarps, warpsOf(work)), pieces = piecesOf(work);
+  const int share = work.movesOnly && !rowOf(work.step).routes() ? kSmallMoveShare : 1;
   const int most = std::max(1, machine.multiprocessors / share);
-  const std::int64_t pieces = std::int64_t{work.rows} * piecesOfRow;
-  const std::int64_t blocks =
-      byTokens ? blocksOfTokens(machine, work, piecesOfRow, warps) : (pieces + warps - 1) / warps;
+  const std::int64_t blocks = work.lowLatency && work.movesOnly
+                                  ? blocksOfTokens(work.rows, pieces, warps, machine.multiprocessors / 2)
+                                  : (std::int64_t{work.rows} * pieces + warps - 1) / warps;
   const int wanted = static_cast<int>(std::clamp<std::int64_t>(blocks, 1, most));
   return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted), warps};
 }
@@ -150,7 +161,7 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
 }
 
 // A dispatch that routes has one more block if it may, and one of several counts alone: the others would wait for it.
-// So it is with all steps of rows in slots.
+// So it is with all steps whose warps are blocks.
 inline void addCountingBlock(const GpuMachine& machine, const Workload& work, LaunchShape* shape) {
   if (work.sms == 0 || shape->blocks < work.sms) shape->blocks = residentBlocks(machine, shape->blocks + 1);
   shape->countingBlock = shape->blocks > 1;
@@ -161,8 +172,9 @@ inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, b
   LaunchShape shape =
       work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk && !work.waitsForRows);
   shape.straight = work.tokensMax >= kStraightTokensMin;
-  if (rowOf(work.step).routes() || rowOf(work.step).family == StepFamily::slots)
+  if (rowOf(work.step).routes() || rowOf(work.step).family == StepFamily::slots) {
     addCountingBlock(machine, work, &shape);
+  }
   return shape;
 }
 

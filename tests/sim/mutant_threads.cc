@@ -14,8 +14,8 @@ int main() {
     for (const bool lowLatency : {false, true}) {
       const bool slots = layout == moe::Layout::rankMajor;
       if (slots && !lowLatency) continue;
-      for (const int ranks : {1, 3, 4}) {
-        if (slots && ranks == 4) continue;
+      for (const int ranks : {1, 2, 3, 4}) {
+        if ((slots && ranks == 4) || (!lowLatency && ranks == 2)) continue;
         const int domainSize = ranks == 4 ? 2 : 0;
         FixedShape shape{.ranks = ranks,
                          .domainSize = domainSize,
@@ -28,8 +28,9 @@ int main() {
         shape.layout = layout;
         shape.lowLatency = lowLatency;
         shape.landing = ranks != 3;
-        shape.awaitsRows = ranks != 1;
-        shape.routesInside = shape.inSlots = slots;
+        shape.awaitsRows = ranks > 2;
+        shape.inSlots = slots;
+        shape.routesInside = slots || ranks == 2;  // two ranks: steps whose warps are blocks
         if (slots && ranks == 1) shape.warps = 1;  // which has all tokens, and counts them too
         Scenario scenario = makeFixedScenario(shape, seed++);
         const std::string wrong = runScenario<MOE_TEAM>(scenario);

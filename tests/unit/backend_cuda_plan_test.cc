@@ -183,8 +183,9 @@ TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
   }
 }
 
-TEST(CudaPlan, AStepOfRowsInSlotsHasOneMoreBlockAndTwoForATokenWhileThereIsRoom) {
-  for (const Step step : {Step::llSlotDispatch, Step::llSlotCombine}) {
+TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) {
+  for (const Step step :
+       {Step::llSlotDispatch, Step::llSlotCombine, Step::llPlacedDispatch, Step::llPlacedCombine}) {
     const auto blocks = [&](int tokens, int sms) {
       Workload work{step, 512, tokens, 14336, sms, true};
       work.lowLatency = true;
@@ -197,6 +198,21 @@ TEST(CudaPlan, AStepOfRowsInSlotsHasOneMoreBlockAndTwoForATokenWhileThereIsRoom)
     EXPECT_EQ(blocks(512, 0), 132);
     EXPECT_EQ(blocks(512, 16), 16);
     EXPECT_EQ(blocks(512, 1), 1);
+  }
+}
+
+TEST(CudaPlan, ABlockWithSeveralRowsHasMoreWarps) {
+  for (const Step step : {Step::llPlacedDispatch, Step::llPlacedCombine}) {
+    const auto warps = [&](int rows, int sms) {
+      Workload work{step, 512, rows, 14336, sms};
+      work.lowLatency = true;
+      return planLaunch(kH200, work, true).warpsPerBlock;
+    };
+    EXPECT_EQ(warps(2, 0), 8);
+    EXPECT_EQ(warps(256, 0), 8);
+    EXPECT_EQ(warps(512, 0), 16);
+    EXPECT_EQ(warps(16, 16), 8);
+    EXPECT_EQ(warps(64, 16), 16);
   }
 }
 

@@ -14,14 +14,22 @@ bool onlyMoves(const Handle& handle, const CombineArgs& a) {
   return (a.inPlace != 0 || a.rows == nullptr) && !handle.view().hasRails();
 }
 
-// A block sums its tokens one after the other, so the step for rows in slots is the faster one only as long as a block
-// has few of them: with 8 a combine took 19.9 us instead of 15.2 (2 x H200, 128 tokens, 16 multiprocessors,
-// 2026-11-27).
-bool takesSlotStep(const Backend& backend, const StepParams& p, Workload work) {
-  constexpr int kTokensPerBlock = 4;
-  if (!backend.stepsInSlots() || !combinesFromSlots(p)) return false;
-  work.step = Step::llSlotCombine;
-  return work.rows <= kTokensPerBlock * backend.shapeFor(work).blocks;
+// The step whose warps are blocks, if the combine may be that and it is the faster one. A block makes its rows one
+// after the other, so it is only as long as it has few: with 8 tokens a combine from slots took 19.9 us instead of 15.2
+// (2 x H200, 128 tokens, 16 multiprocessors, 2026-11-27), with 16 rows one from places 96 instead of 88 (4 x H200, 512
+// tokens, 2026-11-28).
+Step fasterStep(const Backend& backend, const StepParams& p, Workload work, int arriving) {
+  constexpr int kTokensOfBlock = 4, kRowsOfBlock = 8;
+  if (!backend.stepsInSlots()) return work.step;
+  const auto takes = [&](Step step, int rows, int ofBlock) {
+    Workload other = work;
+    other.step = step;
+    other.rows = rows;
+    return rows <= ofBlock * backend.shapeFor(other).blocks ? step : work.step;
+  };
+  if (work.step == Step::combine && combinesFromSlots(p)) return takes(Step::llSlotCombine, work.rows, kTokensOfBlock);
+  if (work.step == Step::llCombine && landsPlainly(p)) return takes(Step::llPlacedCombine, arriving, kRowsOfBlock);
+  return work.step;
 }
 
 }  // namespace
@@ -105,9 +113,9 @@ void planCombine(const Handle& handle, const CombinePlan& plan, Operation* opera
   const int tokens = handle.tokens();
   Workload work = workloadOf(handle, operation->step, {tokens, plan.sms, bytes, a.wireBytes, onlyMoves(handle, a)});
   work.waitsForRows = a.ready.words != nullptr;
-  if (operation->step == Step::combine && takesSlotStep(backend, operation->params, work)) {
-    operation->step = work.step = Step::llSlotCombine;
-  }
+  const int arriving = std::max(tokens, handle.arrivingRowsGuess(tokens));
+  operation->step = work.step = fasterStep(backend, operation->params, work, arriving);
+  if (work.step == Step::llPlacedCombine) work.rows = arriving;
   operation->shape = operation->completing = backend.shapeFor(work);
   if (plan.completeSms > 0) {
     work.sms = plan.completeSms;

@@ -139,14 +139,17 @@ void DispatchCall::placeOutput(const DispatchPayloads& payloads) {
 void DispatchCall::plan() {
   DispatchArgs& d = operation_.params.dispatch;
   const Backend& backend = handle_.backend();
-  if (operation_.step == Step::llRouteDispatch && backend.stepsInSlots() && dispatchesIntoSlots(operation_.params)) {
-    operation_.step = Step::llSlotDispatch;
+  if (operation_.step == Step::llRouteDispatch && backend.stepsInSlots() && routesPlainly(operation_.params)) {
+    operation_.step = plainDispatchStep(operation_.params);
   }
   const bool casts = d.cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args_.hidden) : d.rowBytes;
   const std::uint32_t arriving = casts ? d.cast.codeBytes : d.rowBytes;
-  const Workload work = workloadOf(handle_, operation_.step,
-                                   {tokens_, args_.sms, bytes, d.rowBytes + d.sideBytes, onlyMoves(handle_, d)});
+  // A block for each row that comes, where rows are placed.
+  const int rows =
+      operation_.step == Step::llPlacedDispatch ? std::max(tokens_, handle_.arrivingRowsGuess(tokens_)) : tokens_;
+  const Workload work =
+      workloadOf(handle_, operation_.step, {rows, args_.sms, bytes, d.rowBytes + d.sideBytes, onlyMoves(handle_, d)});
   operation_.shape = operation_.completing = backend.shapeFor(work);
   d.parts = backend.partsFor(operation_.shape, tokens_, bytes);
   d.arriving = backend.partsFor(operation_.shape, handle_.arrivingRowsGuess(tokens_), arriving);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "device/kernels/step_code.h"
+#include "device/protocol/ll/placed_combine.h"
+#include "device/protocol/ll/placed_dispatch.h"
 #include "device/protocol/ll/slot_combine.h"
 #include "device/protocol/ll/slot_dispatch.h"
 
@@ -16,10 +18,26 @@ struct StepCode<Step::llSlotDispatch> {
 };
 
 template <>
+struct StepCode<Step::llPlacedDispatch> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    LlPlacedDispatch<Warp>::run(warp, p, w);
+  }
+};
+
+template <>
 struct StepCode<Step::llSlotCombine> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
     LlSlotCombine<Warp>::run(warp, p, w);
+  }
+};
+
+template <>
+struct StepCode<Step::llPlacedCombine> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    LlPlacedCombine<Warp>::run(warp, p, w);
   }
 };
 

@@ -275,6 +275,9 @@ concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, int 
   // As forEach, and does not meet. Lanes that other operations use first come last.
   warp.each(n, contract::Body{});
 
+  // collect<1>, and meanwhile() once on every lane, when its first look-ups are on their way.
+  warp.collectBeside(n, contract::IntOf{}, contract::Emit{}, StartNothing{});
+
   // publishAll in two parts: a release of what came before the first part. What the second needs may be looked up in
   // between. The second does not meet.
   warp.beginPublish();

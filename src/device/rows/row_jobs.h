@@ -44,12 +44,29 @@ template <class List>
 concept AsksPlaces = requires(const List list) {
   { list.mayPlace() } -> std::same_as<bool>;
 };
-MOE_LANES bool mayPlace(const CopyList auto& list) {
-  if constexpr (AsksPlaces<std::remove_cvref_t<decltype(list)>>) {
-    return list.mayPlace();
+struct StartNothing {
+  MOE_LANES void operator()() const {}
+};
+// The same, as mayPlace(start): such a list calls start(), which begins to load rows, when its own look-ups are on their
+// way and need not wait for those loads.
+template <class List>
+concept StartsRows = requires(const List list) {
+  { list.mayPlace(StartNothing{}) } -> std::same_as<bool>;
+};
+// `start`: begins to load the first rows, if the policy does so before it knows their places.
+template <class Start>
+MOE_LANES bool mayPlace(const CopyList auto& list, Start start) {
+  using List = std::remove_cvref_t<decltype(list)>;
+  if constexpr (StartsRows<List>) {
+    return list.mayPlace(start);
   } else {
+    start();
+    if constexpr (AsksPlaces<List>) return list.mayPlace();
     return true;
   }
+}
+MOE_LANES bool mayPlace(const CopyList auto& list) {
+  return mayPlace(list, StartNothing{});
 }
 // Rows, or sums, that are stored as landing words (landing.h).
 template <class List>

@@ -36,6 +36,8 @@ struct LlTableLayout {
   int expertOffsets;  // int32 [localExperts + 1]
   int rowsPerExpert;  // int32 [localExperts]
   int entriesBefore;  // int32 [nranks][localExperts] entries of earlier ranks
+  int toldBy;         // uint64 [nranks] addresses of what each source tells, in steps whose warps are blocks
+  int arrived;        // uint64 [nranks] the same of its first slot
   int headers;        // Quad [kLlRowsAtOnce][headerQuads] of the rows at hand, as they came
   int end;
 };
@@ -68,6 +70,7 @@ constexpr LlTableLayout layOutLlTables(const ExpertMap& map, int topk, int token
   take(at.rankRows, ranks), take(at.rankOffsets, ranks + 1);
   take(at.expertOffsets, experts + 1), take(at.rowsPerExpert, experts);
   take(at.entriesBefore, ranks * experts);
+  take(at.toldBy, 2 * ranks), take(at.arrived, 2 * ranks);
   take(at.headers,
        kLlRowsAtOnce * static_cast<int>(headerQuads(topk)) * static_cast<int>(sizeof(Quad) / sizeof(std::uint32_t)));
   return at;

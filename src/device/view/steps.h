@@ -29,7 +29,9 @@ enum class Step {
   combineWavesCoded,
   combineRailsCoded,
   llSlotDispatch,
+  llPlacedDispatch,
   llSlotCombine,
+  llPlacedCombine,
   describe,
   tally
 };
@@ -66,9 +68,9 @@ struct StepRow {
   MOE_HOST_DEVICE constexpr bool computes() const { return kind == StepKind::route || kind == StepKind::report; }
   // On a GPU each of their warps is a whole block.
   MOE_HOST_DEVICE constexpr bool takesBlocks() const { return computes() || family == StepFamily::slots; }
-  // LL dispatches with the route inside. The first is for all handles that may, the other for what most decoders run.
+  // LL dispatches with the route inside. The first is for all handles that may, the others for what most decoders run.
   MOE_HOST_DEVICE constexpr bool routes() const {
-    return step == Step::llRouteDispatch || step == Step::llSlotDispatch;
+    return step == Step::llRouteDispatch || step == Step::llSlotDispatch || step == Step::llPlacedDispatch;
   }
   // Whether some warps may move rows, and others describe them.
   MOE_HOST_DEVICE constexpr bool isDivided() const { return step == Step::htDispatch; }
@@ -104,7 +106,9 @@ MOE_HOST_DEVICE constexpr StepTable stepTable() {
       {Step::combineWavesCoded, "combineWavesCoded", Kind::combine,  Family::codedCombine, Spread::waves, false, kNear,                16,   0},
       {Step::combineRailsCoded, "combineRailsCoded", Kind::combine,  Family::codedCombine, Spread::rails, false, kFar,                 16,   16},
       {Step::llSlotDispatch,    "llSlotDispatch",    Kind::dispatch, Family::slots,        Spread::once,  false, kNear,                8,    0},
+      {Step::llPlacedDispatch,  "llPlacedDispatch",  Kind::dispatch, Family::slots,        Spread::once,  false, kNear,                16,   0},
       {Step::llSlotCombine,     "llSlotCombine",     Kind::combine,  Family::slots,        Spread::once,  false, kNear,                8,    0},
+      {Step::llPlacedCombine,   "llPlacedCombine",   Kind::combine,  Family::slots,        Spread::once,  true,  kNear,                16,   0},
       {Step::describe,          "describe",          Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
       {Step::tally,             "tally",             Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
   }};
@@ -156,15 +160,20 @@ inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
 inline constexpr int kSlotRanksMax = 32;
 inline constexpr int kWhole = kSendPhase | kReceivePhase;
 
-// Whether a dispatch that routes may be Step::llSlotDispatch: rows stay in their slots, and nothing comes beside them.
-// Ranks need not agree, as what they tell each other is the same.
-MOE_HOST_DEVICE bool dispatchesIntoSlots(const StepParams& p) {
+// Whether nothing comes beside the rows of a dispatch that routes, in one domain: then steps whose warps are blocks may
+// do it. Ranks need not agree, as what they tell each other is the same.
+MOE_HOST_DEVICE bool routesPlainly(const StepParams& p) {
   const HandleView& h = p.handle;
   const DispatchArgs& d = p.dispatch;
-  return p.phases == kWhole && h.layout == Layout::rankMajor && d.outRows == nullptr && d.cast.type == 0 &&
-         d.sideBytes == 0 && d.payloads.count == 0 && d.padding == 0 && d.outExpertOffsets == nullptr &&
-         d.cast.outBlockOffsets == nullptr && h.placement == nullptr && h.merges == 0 && h.arrivals == 0 &&
-         !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
+  return p.phases == kWhole && d.cast.type == 0 && d.sideBytes == 0 && d.payloads.count == 0 && d.padding == 0 &&
+         (d.outExpertOffsets == nullptr || expertRows(h)) && d.cast.outBlockOffsets == nullptr &&
+         h.placement == nullptr && h.merges == 0 && h.arrivals == 0 && !p.comm.split() &&
+         p.comm.nranks <= kSlotRanksMax;
+}
+// The step of such a dispatch. RANK_MAJOR rows may stay in their slots.
+MOE_HOST_DEVICE Step plainDispatchStep(const StepParams& p) {
+  return p.handle.layout == Layout::rankMajor && p.dispatch.outRows == nullptr ? Step::llSlotDispatch
+                                                                               : Step::llPlacedDispatch;
 }
 // The same of a combine that would otherwise be Step::combine, and Step::llSlotCombine: owners read rows in their
 // slots.
@@ -173,6 +182,13 @@ MOE_HOST_DEVICE bool combinesFromSlots(const StepParams& p) {
   return p.phases == kWhole && p.handle.lowLatency != 0 && p.handle.layout == Layout::rankMajor && a.inPlace != 0 &&
          a.grads == 0 && a.wire == 0 && a.ready.words == nullptr && p.handle.weighted == 0 && !p.comm.split() &&
          p.comm.nranks <= kSlotRanksMax;
+}
+
+// The same of a combine that would otherwise be Step::llCombine, and Step::llPlacedCombine: rows land at their owners.
+MOE_HOST_DEVICE bool landsPlainly(const StepParams& p) {
+  const CombineArgs& a = p.combine;
+  return p.phases == kWhole && combineLands(p.handle) && a.grads == 0 && a.wire == 0 && a.ready.words == nullptr &&
+         a.leaves == 0 && p.handle.weighted == 0 && !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
 }
 
 // Each step has its row in its place, and each operation has a step.

@@ -37,11 +37,14 @@ Step stepFor(const Task& task, const StepParams& p) {
   const auto takes = [&](std::uint32_t bytes, int tokens) {
     return mix(rank + static_cast<std::uint64_t>(tokens) * 64, std::uint64_t{bytes} + p.handle.ticket) % 2 != 0;
   };
-  if (task.step == Step::llRouteDispatch && dispatchesIntoSlots(p) && takes(p.dispatch.rowBytes, p.dispatch.tokens)) {
-    return Step::llSlotDispatch;
+  if (task.step == Step::llRouteDispatch && routesPlainly(p) && takes(p.dispatch.rowBytes, p.dispatch.tokens)) {
+    return plainDispatchStep(p);
   }
   if (task.step == Step::combine && combinesFromSlots(p) && takes(p.combine.rowBytes, p.combine.tokens)) {
     return Step::llSlotCombine;
+  }
+  if (task.step == Step::llCombine && landsPlainly(p) && takes(p.combine.rowBytes, p.combine.tokens)) {
+    return Step::llPlacedCombine;
   }
   return task.step;
 }

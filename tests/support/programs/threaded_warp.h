@@ -84,6 +84,12 @@ class ThreadedWarp {
     sync();
   }
 
+  template <class ValueOf, class Take, class Meanwhile>
+  void collectBeside(int n, ValueOf valueOf, Take take, Meanwhile meanwhile) const {
+    meanwhile();
+    collect<1>(n, valueOf, take);
+  }
+
   std::uint8_t* scratchMemory() const { return group_.near.data(); }
 
   template <class ValueOf, class Emit>
@@ -125,9 +131,9 @@ class ThreadedWarp {
   // Others may read what is stored after publish or announce, not before. The lanes do not meet at the end.
   template <CopyList List>
   bool streamRows(const List& list) const {
-    if (!mayPlace(list)) return false;
     note(4, list.count());
     sync();
+    if (!mayPlace(list)) return false;  // and no meeting: as on a GPU, whoever looks something up there must meet
     for (int i = 0; i < list.count(); ++i) {
       const CopyJob job = list.job(i);
       note(job.bytes, job.sinks, job.source);

@@ -103,6 +103,12 @@ class SimWarp {
     sim_.pause();
   }
 
+  template <class ValueOf, class Take, class Meanwhile>
+  void collectBeside(int n, ValueOf valueOf, Take take, Meanwhile meanwhile) const {
+    meanwhile();
+    collect<1>(n, valueOf, take);
+  }
+
   std::uint8_t* scratchMemory() const { return nullptr; }
 
   template <class ValueOf, class Emit>

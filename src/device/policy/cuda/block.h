@@ -7,9 +7,11 @@
 // shared memory, and the last ones the rows of a sum.
 // scanInOrder scans each CUDA warp by shuffles, then the sums of the CUDA warps in shared memory. publishAll, announce,
 // put and waitAll begin or end with __syncthreads, and the block's first CUDA warp does the work as CudaWarp does; for
-// mark that is the last thread. stopped and waitAll vote with __syncthreads_or and __syncthreads_and.
+// mark that is the second one, since its fence takes long and the last one looks rows up. stopped and waitAll vote with
+// __syncthreads_or and __syncthreads_and.
 #pragma once
 
+#include "device/policy/cuda/block_sums.h"
 #include "device/policy/cuda/warp.h"
 #include "device/view/ll_tables.h"
 
@@ -51,6 +53,25 @@ class CudaBlock : public CudaWarp {
       for (int j = 0; j < kAtOnce; ++j) {
         if (begin + j * threads() < n) take(begin + j * threads(), values[j]);
       }
+    }
+    __syncthreads();
+  }
+
+  // Each lane looks up its next item before it takes the one before.
+  template <class ValueOf, class Take, class Meanwhile>
+  MOE_LANES void collectBeside(int n, ValueOf valueOf, Take take, Meanwhile meanwhile) const {
+    __syncthreads();
+    int i = thread();
+    decltype(valueOf(0)) value;
+    if (i < n) value = valueOf(i);
+    meanwhile();
+#pragma unroll 1
+    while (i < n) {
+      const auto now = value;
+      const int at = i;
+      i += threads();
+      if (i < n) value = valueOf(i);
+      take(at, now);
     }
     __syncthreads();
   }
@@ -132,8 +153,7 @@ class CudaBlock : public CudaWarp {
     const int n = list.count();
     CopyJob job = n > 0 ? list.job(0) : CopyJob{nullptr, 0, 0};
     Pieces piece;
-    load(piece, job, 0);
-    if (!mayPlace(list)) return false;
+    if (!mayPlace(list, [&] { load(piece, job, 0); })) return false;
     for (int i = 0, begin = 0; i < n;) {
       std::uint8_t** const at = places[i % 2];
       if (begin == 0) {
@@ -160,28 +180,42 @@ class CudaBlock : public CudaWarp {
   }
 
   template <SumList List>
-  MOE_LANES bool reduceRows(const CommView&, const List& list) const {
-    __shared__ const std::uint8_t* rows[2][kTermsMax];
+  MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
+    __shared__ block_sums::Desk<Weighted<List>> desks[2];
     const int n = list.count();
     const int last = threads() - 1 - thread();  // the last threads look rows up, as the first ones wait for flags
+    const auto lookUp = [&](const SumJob& job, int i) {
+      if (last < job.terms) desks[i % 2].keep(list, i, last);
+    };
     SumJob next = n > 0 ? list.job(0) : SumJob{};
-    if (last < next.terms) rows[0][last] = list.term(0, last);
+    lookUp(next, 0);
     if (!mayRead(list)) return false;
+    bool good = true;
+#pragma unroll 1
     for (int i = 0; i < n; ++i) {
       __syncthreads();
       const SumJob job = next;
-      if (i + 1 < n) {
-        next = list.job(i + 1);
-        if (last < next.terms) rows[(i + 1) % 2][last] = list.term(i + 1, last);
-      }
-      withRowType(list.rowType(), [&](auto type) { sum<decltype(type)>(rows[i % 2], job); });
+      if (i + 1 < n) lookUp(next = list.job(i + 1), i + 1);
+      withRowType(list.rowType(), [&](auto type) {
+        using Type = decltype(type);
+        if constexpr (TakesLanded<List>) {
+          const auto late = [&](int term) { return list.late(i, term); };
+          const auto pauseOf = [&] { return LandingPause<decltype(late)>{comm, late}; };
+          const block_sums::Landed<decltype(pauseOf)> landed{pauseOf, list.landed(i)};
+          good = block_sums::sum<Type, List>(desks[i % 2], job, landed) && good;
+        } else {
+          block_sums::sum<Type, List>(desks[i % 2], job, block_sums::Present{});
+        }
+      });
     }
+    if constexpr (TakesLanded<List>) return __syncthreads_and(good ? 1 : 0) != 0;
     return true;
   }
 
   MOE_LANES void mark(Flag* word, Meeting, WarpIndex team) const {
     __syncthreads();
-    if (thread() == threads() - 1) cuda_flags::addReleaseOnDevice(word, announcementShare(team.index == 0, team.count));
+    if (thread() == (threads() > kLanes ? kLanes : 0))
+      cuda_flags::addReleaseOnDevice(word, announcementShare(team.index == 0, team.count));
   }
 
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
@@ -210,7 +244,7 @@ class CudaBlock : public CudaWarp {
   }
 
  private:
-  static constexpr int kPieces = 4, kTermsMax = 64;
+  static constexpr int kPieces = 4;
   struct Pieces {
     Quad quad[kPieces];
   };
@@ -236,46 +270,6 @@ class CudaBlock : public CudaWarp {
       for (int u = 0; u < kPieces; ++u) {
         const int quad = begin + thread() + u * threads();
         if (quad < quads) to[quad] = piece.quad[u];
-      }
-    }
-  }
-
-  template <class Type>
-  static MOE_LANES void sum(const std::uint8_t* const* rows, const SumJob& job) {
-    if (job.terms <= 2) return sumTiles<Type, 2, 4>(rows, job);
-    if (job.terms <= 4) return sumTiles<Type, 4, 2>(rows, job);
-    sumTiles<Type, 8, 1>(rows, job);
-  }
-  // kTerms rows at once, and then the others. Zeros where there is none: to add them changes no sum that begins with
-  // +0.
-  template <class Type, int kTerms, int kWide>
-  static MOE_LANES void sumTiles(const std::uint8_t* const* rows, const SumJob& job) {
-    const int quads = quadsOf(job.bytes);
-#pragma unroll 1
-    for (int tile = thread(); tile < quads; tile += threads() * kWide) {
-      Accumulator<Type> sums[kWide];
-#pragma unroll 1
-      for (int first = 0; first < job.terms; first += kTerms) {
-        Quad piece[kTerms][kWide];
-#pragma unroll
-        for (int j = 0; j < kTerms; ++j) {
-          const auto* row = reinterpret_cast<const Quad*>(rows[first + j < job.terms ? first + j : first]);
-#pragma unroll
-          for (int u = 0; u < kWide; ++u) {
-            const int quad = tile + u * threads();
-            piece[j][u] = first + j < job.terms && quad < quads ? row[quad] : Quad{0, 0, 0, 0};
-          }
-        }
-#pragma unroll
-        for (int j = 0; j < kTerms; ++j) {
-#pragma unroll
-          for (int u = 0; u < kWide; ++u) sums[u].template add<false>(piece[j][u], 1.0f);
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < kWide; ++u) {
-        const int quad = tile + u * threads();
-        if (quad < quads) reinterpret_cast<Quad*>(job.out)[quad] = sums[u].rounded();
       }
     }
   }

@@ -342,6 +342,40 @@ class CudaWarp {
     }
   }
 
+  // How a lane goes on waiting for landing words of term `at`, which have not come. False: no longer.
+  template <class LateOf>
+  struct LandingPause {
+    const CommView& comm;
+    const LateOf& lateOf;
+    CudaPatience patience = {};
+    unsigned polls = 0;
+
+    MOE_LANES bool operator()(int at) {
+      __nanosleep(landingNap(++polls));
+      const CudaPatience::End end = patience.look(comm, polls, [&] { return lateOf(at).peer; });
+      if (end == CudaPatience::End::notYet) return true;
+      if (end != CudaPatience::End::stopped) cuda_waits::fail(comm, cuda_waits::inVain(lateOf(at), end));
+      return false;
+    }
+  };
+  // How it waits for a piece of them.
+  template <class LateOf>
+  struct Landing {
+    static constexpr bool kTakes = true;
+    const CommView& comm;
+    const LateOf& lateOf;
+
+    template <class Piece>
+    MOE_LANES bool operator()(const Piece* place, Piece* piece, int at) const {
+      LandingPause<LateOf> goesOn{comm, lateOf};
+      do {
+        *piece = cuda_landing::load(place);
+        if (hasLanded(*piece)) return true;
+      } while (goesOn(at));
+      return false;
+    }
+  };
+
  private:
   static MOE_LANES void loadBatch(Quad (&piece)[kBatch], const Quad* from, int begin, int quads) {
 #pragma unroll
@@ -410,28 +444,6 @@ class CudaWarp {
     const unsigned late = polls < kShortPolls ? 1 : polls - kShortPolls + 1;
     return kLandingNapNs * (late < kLandingNapsMax ? late : kLandingNapsMax);
   }
-  // How a lane waits for the landing words of the term at place `at` of the desk.
-  template <class LateOf>
-  struct Landing {
-    static constexpr bool kTakes = true;
-    const CommView& comm;
-    const LateOf& lateOf;
-
-    template <class Piece>
-    MOE_LANES bool operator()(const Piece* place, Piece* piece, int at) const {
-      CudaPatience patience;
-      for (unsigned polls = 1;; ++polls) {
-        *piece = cuda_landing::load(place);
-        if (hasLanded(*piece)) return true;
-        __nanosleep(landingNap(polls));
-        const CudaPatience::End end = patience.look(comm, polls, [&] { return lateOf(at).peer; });
-        if (end == CudaPatience::End::notYet) continue;
-        if (end != CudaPatience::End::stopped) cuda_waits::fail(comm, cuda_waits::inVain(lateOf(at), end));
-        return false;
-      }
-    }
-  };
-
   // This wait always ends, because the polling warp's wait does.
   static MOE_LANES bool followWait(BlockWait* shared) {
     std::uint32_t state = kWaiting;

@@ -62,6 +62,12 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) take(i, valueOf(i));
   }
 
+  template <class ValueOf, class Take, class Meanwhile>
+  void collectBeside(int n, ValueOf valueOf, Take take, Meanwhile meanwhile) const {
+    meanwhile();
+    collect<1>(n, valueOf, take);
+  }
+
   std::uint8_t* scratchMemory() const { return nullptr; }
 
   // For i = 0..n-1: emit(i, the sum of valueOf(0..i-1)). Returns the whole sum.

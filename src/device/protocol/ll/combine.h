@@ -84,10 +84,71 @@ struct LandedSums {
   }
 };
 
+// ---- What steps have in common whose rows land
+
+// Right after a combine of the same set: rows may go where those of the one before were when every rank has taken them.
+// With a dispatch in between, everybody has.
+MOE_LANES bool llWaitForTakers(const Combining auto& s) {
+  const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llCombineFree);
+  tellFree(s, free);
+  return s.waitForAll(free, s.epoch, Phase::combineSlots);
+}
+
+// Where rows will land those of RANK_MAJOR operations may lie, which the caller may have written after its dispatch.
+// Such places are emptied before peers hear of this combine, and they send nothing before that.
+MOE_LANES void llEmptyPlaces(const Combining auto& s) {
+  const CommView& c = s.comm;
+  const int ofRank = c.llTokensMax * (c.rowBytesMax / static_cast<int>(sizeof(Quad)));
+  auto* places = c.template mine<Quad>(llSetOffset(c, s.handle, c.at.llCombineRows, c.rowBytesMax));
+  for (std::int64_t i = 0; i < c.nranks; ++i) {
+    const Slice slice = sliceOf(ofRank, s.w);
+    Quad* place = places + i * ofRank + slice.begin;
+    s.warp.forEach(slice.count, [&](int n) { s.warp.laneStore(place + n, Quad{}); });
+  }
+}
+
+// Before this rank's rows go: places are free, and the domain hears the terms from the warp that `tells`. `uncombined`,
+// `used`: as in CommState. False if a wait failed.
+MOE_LANES bool llBeginLanding(const Combining auto& s, bool uncombined, bool used, bool tells) {
+  if (!uncombined && !llWaitForTakers(s)) return false;
+  if (used) llEmptyPlaces(s);
+  s.noteBegin();
+  if (tells) {
+    if (used && !s.waitForWarps(&s.comm.state->begun[s.channel], s.epoch)) return false;
+    tellTerms(s);
+  }
+  return !used || s.waitForDomain(llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), s.epoch, Phase::combineSlots);
+}
+
+// What a sending step leaves for the next one. One warp. `hasFlags`: flags follow the rows.
+MOE_LANES void llEndLanding(const Combining auto& s, bool silent, bool hasFlags) {
+  CommState* state = s.comm.state;
+  HandleState* handle = s.handle.state;
+  if (silent && s.allHaveBegun()) keepLlRowsFault(s.warp, s.p);
+  s.endEpoch([&] {
+    handle->combineEpoch = s.epoch;
+    handle->combineHanded = s.number;
+    handle->combineLeft = leavesRows(s.p) && !silent ? s.epoch : 0;
+    handle->silent = 0;
+    if (hasFlags) state->handed[0][s.channel] = s.number;
+    noteWeights(s);
+    state->llUncombined[s.handle.llSet] = state->llUsed[s.handle.llSet] = 0;
+  });
+}
+
+MOE_LANES Operation llLandingOperation(const StepParams& p) {
+  const Channel channel = combineChannel(p.handle);
+  const HandleState* state = p.handle.state;
+  const bool sends = (p.phases & kSendPhase) != 0;
+  return withWeights(p, {channel, operationEpoch(p, channel, state->combineEpoch),
+                         sends ? p.comm.state->handed[0][channel] + 1 : state->combineHanded});
+}
+
 template <Lands Warp, bool kCoded = false>
 class LlCombine {
  public:
-  MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w) : LlCombine(warp, p, w, operation(p)) {}
+  MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w)
+      : LlCombine(warp, p, w, llLandingOperation(p)) {}
   // Of an operation that goes on here (core/seldom.h).
   MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : s(warp, p, w, which) {}
@@ -112,7 +173,7 @@ class LlCombine {
       if (s.args.grads != 0 && (kCoded || !silent)) pushWeightGrads(s, silent);
       if (hasFlags()) s.announce(s.area.ready, Meeting::rows, s.w);
       if (s.split()) llPutSums(s);
-      endSend(silent);
+      if (isLast(s.w)) llEndLanding(s, silent, hasFlags());
     }
     if (s.receives) takeBack();
   }
@@ -128,12 +189,11 @@ class LlCombine {
   using S = CombineSession<Warp, kCoded>;
   using Sums = std::conditional_t<kCoded, OfCoded<LandedSums<S>>, LandedSums<S>>;
 
-  static MOE_LANES Operation operation(const StepParams& p) {
-    const Channel channel = combineChannel(p.handle);
-    const HandleState* state = p.handle.state;
-    const bool sends = (p.phases & kSendPhase) != 0;
-    return withWeights(p, {channel, operationEpoch(p, channel, state->combineEpoch),
-                           sends ? p.comm.state->handed[0][channel] + 1 : state->combineHanded});
+  // False if a wait failed.
+  MOE_LANES bool begin() const {
+    const CommState* state = s.comm.state;
+    const int set = s.handle.llSet;
+    return llBeginLanding(s, state->llUncombined[set] != 0, state->llUsed[set] != 0, s.w.index == 0) && bringWeights(s);
   }
 
   // Rows of other domains and gradients need a flag, other rows none: such combines are counted, the same on all ranks.
@@ -141,66 +201,10 @@ class LlCombine {
 
   // ---- The expert side
 
-  // False if a wait failed.
-  MOE_LANES bool begin() const {
-    const CommState* state = s.comm.state;
-    const int set = s.handle.llSet;
-    const bool uncombined = state->llUncombined[set] != 0, used = state->llUsed[set] != 0;
-    if (!uncombined && !waitForTakers()) return false;
-    if (used) emptyPlaces();
-    s.noteBegin();
-    if (s.w.index == 0) {
-      if (used && !s.waitForWarps(&s.comm.state->begun[s.channel], s.epoch)) return false;
-      tellTerms(s);
-    }
-    if (used && !s.waitForDomain(llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), s.epoch, Phase::combineSlots)) {
-      return false;
-    }
-    return bringWeights(s);
-  }
-
-  // Right after a combine of the same set: rows may go where those of the one before were when every rank has taken
-  // them. With a dispatch in between, everybody has.
-  MOE_LANES bool waitForTakers() const {
-    const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llCombineFree);
-    tellFree(s, free);
-    return s.waitForAll(free, s.epoch, Phase::combineSlots);
-  }
-
-  // Where rows will land those of RANK_MAJOR operations may lie, which the caller may have written after its dispatch.
-  // Such places are emptied before peers hear of this combine, and they send nothing before that.
-  MOE_LANES void emptyPlaces() const {
-    const CommView& c = s.comm;
-    const int ofRank = c.llTokensMax * (c.rowBytesMax / static_cast<int>(sizeof(Quad)));
-    auto* places = c.mine<Quad>(llSetOffset(c, s.handle, c.at.llCombineRows, c.rowBytesMax));
-    for (std::int64_t i = 0; i < c.nranks; ++i) {
-      const Slice slice = sliceOf(ofRank, s.w);
-      Quad* place = places + i * ofRank + slice.begin;
-      s.warp.forEach(slice.count, [&](int n) { s.warp.laneStore(place + n, Quad{}); });
-    }
-  }
-
   // False if a wait failed. `rest`: those that the first part has left.
   MOE_LANES bool handBack(bool zeros, bool rest) const {
     if (!prepareRows<true>(s, SharedBack<Warp, true>{s.w, rest ? s.epoch : 0}, zeros)) return false;
     return !s.split() || prepareRows<false>(s, SharedBack<Warp, false>{s.w}, zeros);
-  }
-
-  // What a sending step leaves for the next one.
-  MOE_LANES void endSend(bool silent) const {
-    if (!isLast(s.w)) return;
-    CommState* state = s.comm.state;
-    HandleState* handle = s.handle.state;
-    if (silent && s.allHaveBegun()) keepLlRowsFault(s.warp, s.p);
-    s.endEpoch([&] {
-      handle->combineEpoch = s.epoch;
-      handle->combineHanded = s.number;
-      handle->combineLeft = leavesRows(s.p) && !silent ? s.epoch : 0;
-      handle->silent = 0;
-      if (hasFlags()) state->handed[0][s.channel] = s.number;
-      noteWeights(s);
-      state->llUncombined[s.handle.llSet] = state->llUsed[s.handle.llSet] = 0;
-    });
   }
 
   // ---- The owner

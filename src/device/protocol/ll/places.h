@@ -35,6 +35,8 @@ class LlTables {
   MOE_LANES std::int32_t* expertOffsets() const { return table<std::int32_t>(at_.expertOffsets); }
   MOE_LANES std::int32_t* rowsPerExpert() const { return table<std::int32_t>(at_.rowsPerExpert); }
   MOE_LANES std::int32_t* entriesBefore() const { return table<std::int32_t>(at_.entriesBefore); }
+  MOE_LANES std::uint8_t** toldBy() const { return table<std::uint8_t*>(at_.toldBy); }
+  MOE_LANES std::uint8_t** arrived() const { return table<std::uint8_t*>(at_.arrived); }
   MOE_LANES Quad* headers() const { return table<Quad>(at_.headers); }
   // Of steps of rows in slots, which keep no headers there: uint32 [kLlTokensAtOnce][topk].
   MOE_LANES std::uint32_t* entries() const { return memory_ + at_.headers; }
@@ -62,6 +64,7 @@ class LlTables {
 template <Computes Wide, bool kIsPlain>
 struct LlBlock : Session<Wide>, LlTables {
   static constexpr bool kPlain = kIsPlain;
+  static constexpr bool kPrepared = false;  // toldBy() and arrived() are filled
 
   MOE_LANES LlBlock(const Wide& policy, const StepParams& params, WarpIndex own, const Operation& operation)
       : Session<Wide>(policy, params, {own.block(), own.blocks, own.blocks}, operation),

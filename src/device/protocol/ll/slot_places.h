@@ -105,8 +105,9 @@ MOE_LANES void withIds(const StepParams& p, Use use) {
   }
 }
 
-// Some tokens of a block, at most kLlTokensAtOnce.
-template <Blocks Warp>
+// Some tokens of a block, at most kLlTokensAtOnce. `kPlaced`: the layout may have places by experts, and then a header
+// says where an entry comes among those of its expert. Buckets are ranks, and behind them experts.
+template <Blocks Warp, bool kPlaced>
 class LlSlotPlaces {
  public:
   MOE_LANES LlSlotPlaces(const Warp& warp, const StepParams& params, const LlTables& tables, Range tokens)
@@ -117,18 +118,24 @@ class LlSlotPlaces {
     const CommView& c = p.comm;
     const HandleView& h = p.handle;
     const int ranks = c.nranks, buckets = h.map.experts + ranks;
-    warp.each(buckets, [&](int i) { t.before()[i] = 0; });
+    const bool byExpert = kPlaced && expertRows(h);
+    warp.each(buckets, [&](int i) {
+      t.before()[i] = 0;
+      if (byExpert) t.users()[i] = 0;
+    });
     warp.each(2 * ranks + kLlTokensAtOnce + int{kLlWords}, [&](int i) {
       if (i < kLlTokensAtOnce) {
         t.ranks()[i] = 0;
       } else if (i < kLlTokensAtOnce + kLlWords) {
         *t.word(static_cast<LlWord>(i - kLlTokensAtOnce)) = 0;
       } else if (i < kLlTokensAtOnce + kLlWords + ranks) {
-        t.users()[i - kLlTokensAtOnce - kLlWords] = 0;
+        if (!byExpert) t.users()[i - kLlTokensAtOnce - kLlWords] = 0;
       } else {
         const int rank = i - kLlTokensAtOnce - kLlWords - ranks;
         t.slots()[rank] = llSlot(c, h, rank, c.at.llRows, c.rowBytesMax, p.dispatch.rowBytes, c.rank, 0);
         t.toldTo()[rank] = c.in<std::uint8_t>(rank, llToldOffset(c, h, c.at.llTold, c.rank));
+        t.toldBy()[rank] = llToldBy<std::uint8_t>(c, h, rank);
+        t.arrived()[rank] = llSlot(c, h, c.rank, c.at.llRows, c.rowBytesMax, p.dispatch.rowBytes, rank, 0);
       }
     });
   }
@@ -139,9 +146,10 @@ class LlSlotPlaces {
     warp.forEach(0, [](int) {});
   }
 
-  // All lanes of the block. Looked up at once: ids and weights of these tokens, and ids of all tokens before them.
-  // False: the rank is to stop.
-  MOE_LANES bool count() const {
+  // All lanes of the block. Looked up at once: ids and weights of these tokens, and ids of all tokens before them; and
+  // meanwhile start(). False: the rank is to stop.
+  template <class Start>
+  MOE_LANES bool count(Start start) const {
     const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
     const int first = tokens_.begin * h_.topk;
     withIds(p_, [&](const auto* ids) {
@@ -155,7 +163,7 @@ class LlSlotPlaces {
         const int token = h_.byTopk.of(at);
         return LlSlotEntry::of(h_, looked, ids + token * h_.topk, at - token * h_.topk);
       };
-      warp_.template collect<1>(
+      warp_.collectBeside(
           words + first,
           [&](int i) {
             if (i >= words) return look(i - words);
@@ -170,8 +178,11 @@ class LlSlotPlaces {
             if (i < entries) return;
             if (i < words) return Words::laneKeep(warp_, t_, i - entries, looked.word());
             const LlSlotEntry entry = entryOf(i - words, looked);
-            if (entry.id >= 0 && entry.before == 0) warp_.laneAdd(t_.before() + entry.rank, 1);
-          });
+            if (entry.id < 0) return;
+            if (byExpert()) warp_.laneAdd(t_.before() + bucketOf(entry.id), 1);
+            if (entry.before == 0) warp_.laneAdd(t_.before() + entry.rank, 1);
+          },
+          start);
     });
     return *t_.word(kLlStops) == 0;
   }
@@ -180,9 +191,9 @@ class LlSlotPlaces {
 
   MOE_LANES int first() const { return tokens_.begin; }
   MOE_LANES int size() const { return tokens_.end - tokens_.begin; }
-  // Where a token at hand comes among this rank's rows for `rank`.
-  MOE_LANES int positionOf(int at, int rank) const {
-    return static_cast<int>(t_.before()[rank]) + bitCount(t_.users()[rank] & ((1u << at) - 1));
+  // Where a token at hand comes among this rank's users of a bucket.
+  MOE_LANES int positionOf(int at, int bucket) const {
+    return static_cast<int>(t_.before()[bucket]) + bitCount(t_.users()[bucket] & ((1u << at) - 1));
   }
   // Its slot there; NULL: it does not go there.
   MOE_LANES std::uint8_t* slot(int at, int rank) const {
@@ -203,6 +214,10 @@ class LlSlotPlaces {
 
  private:
   using Words = LlSlotWords<Warp>;
+
+  MOE_LANES bool byExpert() const { return kPlaced && expertRows(h_); }
+  MOE_LANES int bucketOf(int expert) const { return p_.comm.nranks + expert; }
+
   // Of an entry at hand, for storeHeaders: its rank, and how many entries are for that, before it and in all. 0: none.
   static MOE_LANES std::uint32_t packed(const LlSlotEntry& entry) {
     return entry.id < 0 ? 0
@@ -215,7 +230,9 @@ class LlSlotPlaces {
     t_.ids()[i] = entry.id;
     t_.weights()[i] = weight;
     t_.entries()[i] = packed(entry);
-    if (entry.id < 0 || entry.before != 0) return;
+    if (entry.id < 0) return;
+    if (byExpert()) warp_.laneOr(t_.users() + bucketOf(entry.id), 1u << at);
+    if (entry.before != 0) return;
     warp_.laneOr(t_.ranks() + at, 1u << entry.rank);
     warp_.laneOr(t_.users() + entry.rank, 1u << at);
   }
@@ -234,7 +251,8 @@ class LlSlotPlaces {
     if (before == 0) {
       warp_.laneStore(header, makeHead(tokens_.begin + at, 0, 0, p_.comm.rank, static_cast<int>(entry & 0xff)));
     }
-    warp_.laneStore(header + 1 + before, makeEntry(h_.map.local(id, rank), i - at * h_.topk, weight, 0));
+    const int row = byExpert() ? positionOf(at, bucketOf(id)) : 0;
+    warp_.laneStore(header + 1 + before, makeEntry(h_.map.local(id, rank), i - at * h_.topk, weight, row));
   }
   // Place `ordinal` of a token's destinations in the handle.
   MOE_LANES void laneStorePlace(int i) const {

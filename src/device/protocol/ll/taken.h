@@ -174,6 +174,15 @@ struct LlHand {
   bool first;  // of its block's
 };
 
+// Words that a lane has looked up, of a header, of terms, or of counts.
+struct LlTold {
+  static constexpr int kWords = 8;
+  std::uint32_t words[kWords];
+
+  static MOE_LANES LlTold of(const Quad& a, const Quad& b) { return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}}; }
+  MOE_LANES Quad quad(int n) const { return {words[4 * n], words[4 * n + 1], words[4 * n + 2], words[4 * n + 3]}; }
+};
+
 template <class Tabled>
 class LlTaken {
  public:
@@ -204,8 +213,8 @@ class LlTaken {
     const int experts = hand.first && countsExperts() ? experts_ : 0;
     block_.warp.forEach(quads + ranks + experts, [&](int i) {
       if (i < quads) return laneLook(hand, i);
-      if (i < quads + ranks) return laneLookAtRank(i - quads);
-      laneCountExpert(i - quads - ranks);
+      if (i < quads + ranks) return laneJudge(i - quads, laneTerms(i - quads));
+      laneAddUp(i - quads - ranks, laneCounts(i - quads - ranks));
     });
     if ((verdict() & (kLlRefused | kLlStranger)) != 0) return false;
     if (hand.first && needsOffsets()) {
@@ -214,8 +223,40 @@ class LlTaken {
     }
     return verdict() == kLlGood && layoutRows() <= block_.p.dispatch.capacity;
   }
-  // What one lane looks up of that: the terms of rank `from`, and the entries that all have for local expert e.
-  MOE_LANES void laneLookAtTerms(int from) const { laneLookAtRank(from); }
+  // What one lane looks up of that, in two parts: the terms of rank `from`, and the entries that the ranks have for
+  // local expert e, which are added up for all ranks and for those before each.
+  MOE_LANES LlTold laneTerms(int from) const { return LlTold::of(laneToldQuad(from, 0), laneToldQuad(from, 1)); }
+  MOE_LANES void laneJudge(int from, const LlTold& terms) const {
+    Quad handle = terms.quad(0);
+    std::uint32_t* verdict = t_.word(kLlVerdict);
+    if ((handle.w & kRouteRefused) != 0) block_.warp.laneOr(verdict, kLlRefused);
+    handle.w &= ~kRouteRefused;
+    const Failure why = handleFault(termsOf(h_), handle, from);
+    if (why.fault != Fault::none) {
+      block_.warp.laneFail(c_, why);
+      block_.warp.laneOr(verdict, kLlStranger);
+    }
+    if (llTermsTold(terms.quad(1)) != block_.p.dispatch.terms) block_.warp.laneOr(verdict, kLlDiffers);
+  }
+  MOE_LANES LlTold laneCounts(int e) const { return laneCountsFrom(0, e); }
+  MOE_LANES void laneAddUp(int e, const LlTold& counts) const {
+    int sum = 0;
+    LlTold some = counts;
+    MOE_ROLLED
+    for (int first = 0;;) {
+      MOE_UNROLLED
+      for (int j = 0; j < LlTold::kWords; ++j) {
+        if (first + j >= c_.nranks) continue;
+        t_.entriesBefore()[(first + j) * experts_ + e] = sum;
+        sum += static_cast<int>(some.words[j]);
+      }
+      first += LlTold::kWords;
+      if (first >= c_.nranks) break;
+      some = laneCountsFrom(first, e);
+    }
+    t_.rowsPerExpert()[e] = sum;
+  }
+  // All entries for local expert e alone.
   MOE_LANES void laneAddUpExpert(int e) const {
     t_.rowsPerExpert()[e] = laneSums<8>(c_.nranks, 0, [&](int from) { return laneToldCount(from, e); }).all;
   }
@@ -261,6 +302,14 @@ class LlTaken {
   MOE_LANES int copies(const LlHand& hand, int row) const {
     return expertRows(h_) ? headEntries(*header(hand, row)) : 1;
   }
+  // Entry n of a row gets its final row, before the header is kept.
+  MOE_LANES void lanePlace(const LlHand& hand, int row, int n) const {
+    Quad* came = t_.headers() + (row - hand.begin) * h_.headerStride();
+    if (n < headEntries(came[0]))
+      came[1 + n].w = static_cast<std::uint32_t>(entryPlace(arrival(row).from, came[1 + n]));
+  }
+  // Where the groups of experts begin: all lanes of a policy whose warps are blocks.
+  MOE_LANES void findExpertOffsets() const { addUpExperts(block_.warp); }
   // The row of the layout where a row has its copy number `copy`.
   MOE_LANES int place(const LlHand& hand, int row, int copy) const {
     if (h_.layout == Layout::flat) return row;
@@ -285,12 +334,20 @@ class LlTaken {
   }
 
  private:
-  MOE_LANES const Quad* told(const Arrival& at) const {
-    return reinterpret_cast<const Quad*>(llToldBy<std::uint8_t>(c_, h_, at.from) + llToldHeader(c_, h_, at.index));
+  template <class T>
+  MOE_LANES const T* toldBy(int from) const {
+    if constexpr (Tabled::kPrepared) {
+      return reinterpret_cast<const T*>(t_.toldBy()[from]);
+    } else {
+      return llToldBy<T>(c_, h_, from);
+    }
   }
-  MOE_LANES Quad laneToldQuad(int from, int n) const { return block_.warp.laneLoad(llToldBy<Quad>(c_, h_, from) + n); }
+  MOE_LANES const Quad* told(const Arrival& at) const {
+    return reinterpret_cast<const Quad*>(toldBy<std::uint8_t>(at.from) + llToldHeader(c_, h_, at.index));
+  }
+  MOE_LANES Quad laneToldQuad(int from, int n) const { return block_.warp.laneLoad(toldBy<Quad>(from) + n); }
   MOE_LANES std::int32_t laneToldCount(int from, int e) const {
-    return block_.warp.laneLoad(llToldBy<std::int32_t>(c_, h_, from) + kToldWords + e);
+    return block_.warp.laneLoad(toldBy<std::int32_t>(from) + kToldWords + e);
   }
 
   // Where rows have places by experts, and the first block for the handle.
@@ -318,37 +375,14 @@ class LlTaken {
     t_.headers()[i] = block_.warp.laneLoad(told(arrival(hand.begin + at)) + quad);
   }
 
-  MOE_LANES void laneLookAtRank(int from) const {
-    Quad handle = laneToldQuad(from, 0);
-    const Quad dispatch = laneToldQuad(from, 1);
-    std::uint32_t* verdict = t_.word(kLlVerdict);
-    if ((handle.w & kRouteRefused) != 0) block_.warp.laneOr(verdict, kLlRefused);
-    handle.w &= ~kRouteRefused;
-    const Failure why = handleFault(termsOf(h_), handle, from);
-    if (why.fault != Fault::none) {
-      block_.warp.laneFail(c_, why);
-      block_.warp.laneOr(verdict, kLlStranger);
+  // Entries of ranks from `first` on; 0 where there is none.
+  MOE_LANES LlTold laneCountsFrom(int first, int e) const {
+    LlTold counts{};
+    MOE_UNROLLED
+    for (int j = 0; j < LlTold::kWords; ++j) {
+      if (first + j < c_.nranks) counts.words[j] = static_cast<std::uint32_t>(laneToldCount(first + j, e));
     }
-    if (llTermsTold(dispatch) != block_.p.dispatch.terms) block_.warp.laneOr(verdict, kLlDiffers);
-  }
-
-  // All entries for local expert e. Notes how many of them are of earlier sources.
-  MOE_LANES void laneCountExpert(int e) const {
-    constexpr int kAtOnce = 8;
-    int sum = 0;
-    MOE_ROLLED
-    for (int first = 0; first < c_.nranks; first += kAtOnce) {
-      std::int32_t counts[kAtOnce];
-      MOE_UNROLLED
-      for (int j = 0; j < kAtOnce; ++j) counts[j] = first + j < c_.nranks ? laneToldCount(first + j, e) : 0;
-      MOE_UNROLLED
-      for (int j = 0; j < kAtOnce; ++j) {
-        if (first + j >= c_.nranks) continue;
-        t_.entriesBefore()[(first + j) * experts_ + e] = sum;
-        sum += counts[j];
-      }
-    }
-    t_.rowsPerExpert()[e] = sum;
+    return counts;
   }
 
   // The final row of an entry, whose header counts from its source's first.

@@ -1,0 +1,198 @@
+// What dispatches that route have in common whose warps are blocks and that bring nothing beside the rows: how rows
+// leave, and what the handle and the host get to know. A step of few tokens waits for instructions, so these have code
+// of their own, which does nothing that such a dispatch does not need. What ranks tell each other is what
+// LlRouteDispatch tells. README.md, "Dispatch into slots".
+//
+// A warp of the policy is a block here: all its lanes work together. The last of several blocks has no rows. It counts
+// what all tokens use, tells that, and takes what others have told. What needs nothing but the call's arguments is done
+// before the step follows its predecessor.
+#pragma once
+
+#include "device/protocol/ll/route_dispatch.h"
+#include "device/protocol/ll/slot_places.h"
+#include "device/view/steps.h"
+
+namespace moe {
+
+static_assert(kNoCast == 0 && kSlotRanksMax <= 32, "routesPlainly, and a bit for each rank");
+
+// `kPlaced`: the receivers place rows, perhaps by experts.
+template <Blocks Warp, bool kPlaced>
+class LlBlockDispatch {
+ protected:
+  using S = LlSession<Warp>;
+  struct Tables : LlBlock<Warp, true> {
+    static constexpr bool kPrepared = true;
+    using LlBlock<Warp, true>::LlBlock;
+  };
+  using Places = LlSlotPlaces<Warp, kPlaced>;
+  using Counts = LlSlotCounts<Warp>;
+  using Taken = LlTaken<Tables>;
+
+  // The block's tokens, and its part of each of their rows.
+  struct Share : LlShare {
+    LlRowPart part;
+    std::uint64_t source;  // address of the first one's
+
+    MOE_LANES Share(const DispatchArgs& d, WarpIndex w)
+        : LlShare(LlShare::of(d.tokens, w.count > 1, w)),
+          part(LlRowPart::of(*this, d.rowBytes)),
+          source(reinterpret_cast<std::uint64_t>(d.rows) + static_cast<std::uint64_t>(first) * d.rowBytes +
+                 part.begin) {}
+  };
+
+  MOE_LANES LlBlockDispatch(const Warp& warp, const StepParams& p, WarpIndex w, const Share& share)
+      : s_(warp, p, w), t_(warp, p, w, s_.operation()), share_(share) {}
+
+  // Dispatch: a step of this class.
+  template <class Dispatch>
+  static MOE_LANES void runAs(const Warp& warp, const StepParams& p, WarpIndex warpOfAll) {
+    const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
+    const LlTables tables(warp, p.handle, w.index);
+    const Share share(p.dispatch, w);
+    Places::prepare(warp, p, tables);
+    const std::uint64_t began = warp.follow();
+    const Dispatch dispatch(warp, p, w, share);
+    if (!dispatch.send(began)) return;
+    warp.noteStart(began);
+    dispatch.receive();
+  }
+
+  // ---- Sending
+
+  // The block's part of the rows of some tokens, to their slots: a list for streamRows.
+  struct Rows {
+    const LlBlockDispatch& d;
+    const Places& places;
+    std::uint64_t began;
+
+    template <class Start>
+    MOE_LANES bool mayPlace(Start start) const {
+      return d.mayGo(places, began, start);
+    }
+    MOE_LANES int count() const { return places.size(); }
+    MOE_LANES int sinksMax() const { return d.s_.comm.nranks; }
+    MOE_LANES CopyJob job(int i) const {
+      const auto before = static_cast<std::uint64_t>(places.first() + i - d.share_.first) * d.s_.args.rowBytes;
+      return {reinterpret_cast<const std::uint8_t*>(d.share_.source + before), d.share_.part.bytes, d.s_.comm.nranks};
+    }
+    MOE_LANES Sink sink(int i, int rank) const {
+      std::uint8_t* slot = places.slot(i, rank);
+      return {slot == nullptr ? nullptr : slot + d.share_.part.begin, nullptr, rank == d.s_.comm.rank};
+    }
+  };
+
+  // False if a wait failed, or the rank is to stop. The first block also tells others that slots are free.
+  MOE_LANES bool send(std::uint64_t began) const {
+    MOE_ROLLED
+    for (int first = share_.first; first < share_.end || (s_.w.index == 0 && first == share_.first);) {
+      if (first != share_.first) Places::prepareAgain(s_.warp, s_.p, t_);
+      const int end = share_.end - first < kLlTokensAtOnce ? share_.end : first + kLlTokensAtOnce;
+      const Places places(s_.warp, s_.p, t_, {first, end});
+      if (!s_.warp.streamRows(Rows{*this, places, began})) return false;
+      first += kLlTokensAtOnce;
+    }
+    if (share_.leads && !tellCounts(began)) return false;
+    s_.announceRows(
+        s_.rowFlags(), [&](int rank) { return share_.leads ? Counts::moreTo(s_.p, t_, rank) : 0; }, Meeting::rows,
+        s_.w);
+    return true;
+  }
+  // All lanes. The rows begin to come to them behind the look-ups. Headers are stored by the last lanes, as the first
+  // ones look up where rows go.
+  template <class Start>
+  MOE_LANES bool mayGo(const Places& places, std::uint64_t began, Start start) const {
+    if (!places.count(start)) return false;
+    if (places.waitsForSlots() && !waitForSlots(began)) return false;
+    if (share_.sharer == 0) places.storeHeaders();
+    return true;
+  }
+  MOE_LANES bool tellCounts(std::uint64_t began) const {
+    if (share_.first < share_.end) Places::prepareAgain(s_.warp, s_.p, t_);
+    const Counts counts(s_.warp, s_.p, t_);
+    if (!counts.count()) return false;
+    if (counts.waitsForSlots() && !waitForSlots(began)) return false;
+    counts.store();
+    return true;
+  }
+  MOE_LANES bool waitForSlots(std::uint64_t began) const {
+    s_.warp.noteStart(began);
+    const std::uint64_t free = llFlags(s_.comm, s_.handle, s_.comm.at.llFree);
+    tellFree(s_, free);
+    return s_.waitForAll(free, s_.epoch, Phase::dispatchSlots);
+  }
+
+  // ---- What the last block keeps
+
+  // What it looks up before the wait.
+  struct Kept {
+    std::uint32_t ticket, fault;
+  };
+  MOE_LANES Kept lookAtKept() const {
+    const bool last = isLast(s_.w);
+    Kept kept{last ? latestRoute(s_.handle) : 0, last ? s_.handle.state->fault : 0};
+    s_.warp.hold(kept.ticket, kept.fault);
+    return kept;
+  }
+
+  // Behind its look-ups: whether rows go to their places.
+  MOE_LANES bool delivers(const Taken& taken) const {
+    return taken.verdict() == kLlGood && taken.layoutRows() <= s_.args.capacity;
+  }
+
+  // For the handle and the host.
+  MOE_LANES void keepRoute(const Taken& taken, const Kept& kept) const {
+    if (!isLast(s_.w) || (taken.verdict() & kLlStranger) != 0) return;
+    if ((taken.verdict() & kLlRefused) != 0) {
+      s_.warp.each(1, [&](int) { llLaneNoteSent(s_, false); });
+      if constexpr (kPlaced) describeNothing(s_.warp, s_.p, taken.filled(), WarpIndex{0, 1, 1});
+      return llMakeEmptyRoute(s_.warp, s_.p, WarpIndex{0, 1, 1}, s_.operation());
+    }
+    const bool good = delivers(taken), usual = good && kept.fault == 0;
+    keepCounts(taken, kept.ticket, usual);
+    if constexpr (kPlaced) {
+      if (good && expertRows(s_.handle)) copyExpertOffsets(s_, taken.expertOffsets());
+      if (!good) describeNothing(s_.warp, s_.p, taken.filled(), WarpIndex{0, 1, 1});
+    }
+    if (usual) return;
+    s_.warp.forEach(0, [](int) {});
+    beginRoute(s_);
+    if (!good) llKeepFault(s_.warp, s_.p, taken.layoutRows());
+    tellRows(s_, taken.rows(), true);
+  }
+  // Counts, for the handle and for the host, who is told `rows` only if `ends`: nothing else changes.
+  MOE_LANES void keepCounts(const Taken& taken, std::uint32_t ticket, bool ends) const {
+    const HandleView& h = s_.handle;
+    const int rows = taken.rows();
+    const int rank = s_.comm.rank, ranks = s_.comm.nranks, experts = h.map.count(rank);
+    const int others = wholeWarps<Warp>(experts), end = others + wholeWarps<Warp>(ranks);
+    s_.warp.each(end + 1, [&](int i) {
+      if (i < experts) {
+        const std::int32_t count = t_.rowsPerExpert()[i];
+        h.arriving.rowsPerExpert[i] = count;
+        h.hostPerExpert()[i] = countWord(ticket, count);
+        if (kPlaced && expertRows(h)) h.arriving.expertOffsets[i] = t_.expertOffsets()[i];
+      } else if (i >= others && i < others + ranks) {
+        const int from = i - others;
+        h.arriving.rankOffsets[from] = t_.rankOffsets()[from];
+        h.hostPerRank()[from] = countWord(ticket, t_.rankRows()[from]);
+      } else if (i == end) {
+        h.arriving.rankOffsets[ranks] = *h.arriving.rows = h.sent.flatRowsOf[rank] = rows;
+        const int layout = taken.layoutRows();
+        if (kPlaced && expertRows(h)) h.arriving.expertOffsets[experts] = t_.expertOffsets()[experts];
+        h.sent.layoutRowsOf[rank] = layout;
+        h.hostCounts->layoutRows = countWord(ticket, layout);
+        llLaneNoteSent(s_, false);  // this rank's own rows are there too
+        if (!ends) return;
+        h.state->routes = ticket;
+        s_.warp.laneStore(&h.hostCounts->rows, countWord(ticket, rows));
+      }
+    });
+  }
+
+  const S s_;
+  const Tables t_;
+  const Share share_;
+};
+
+}  // namespace moe

@@ -1,0 +1,138 @@
+// A combine whose rows land at their owners and which brings nothing beside them (landsPlainly), by warps that are
+// blocks. It has code of its own, since that of LlCombine, for everybody else, takes longer than such a step. Words and
+// slots are the same. README.md, "Combine from places".
+//
+// The last of several blocks has no rows. It tells and compares terms, and ends the epoch.
+#pragma once
+
+#include "device/protocol/ll/combine.h"
+#include "device/protocol/ll/slot_places.h"
+#include "device/view/steps.h"
+
+namespace moe {
+
+// Zeros instead of this rank's rows, for owners who wait for rows. Code of its own, as it is seldom needed.
+template <Lands Warp>
+MOE_SELDOM void llLandZeros(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
+  const CombineSession<Warp> s(warp, p, w, operation);
+  prepareZeroRows<true>(s, SharedBack<Warp, true>{w}.items(p));
+}
+
+template <Blocks Warp>
+requires Lands<Warp>
+class LlPlacedCombine {
+ public:
+  static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex warpOfAll) {
+    const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
+    const LlShare tokens = LlShare::of(p.combine.tokens, w.count > 1, w);
+    const std::uint64_t began = warp.follow();
+    LlPlacedCombine(warp, p, w).run(began, tokens);
+  }
+
+ private:
+  using S = CombineSession<Warp>;
+
+  MOE_LANES LlPlacedCombine(const Warp& warp, const StepParams& p, WarpIndex w)
+      : s_(warp, p, w, llLandingOperation(p)) {}
+
+  MOE_LANES void run(std::uint64_t began, const LlShare& tokens) const {
+    const CommState* state = s_.comm.state;
+    const int set = s_.handle.llSet;
+    std::uint32_t fault = s_.handle.state->fault, uncombined = state->llUncombined[set], used = state->llUsed[set];
+    std::uint64_t epoch = s_.epoch;
+    // The others of these are looked at soon.
+    auto rows = static_cast<std::uint32_t>(s_.handle.arriving.rankOffsets[s_.comm.nranks]);
+    if (s_.stopped(fault, uncombined, used, epoch, rows)) return;
+    const bool silent = givesZeros(s_, fault), last = isLast(s_.w);
+    if (uncombined == 0 || used != 0) s_.warp.noteStart(began);  // before a wait
+    if (!llBeginLanding(s_, uncombined != 0, used != 0, last)) return;
+    if (silent) {
+      llLandZeros(s_.warp, s_.p, s_.w, s_.operation());
+    } else {
+      handBack(LlShare::of(static_cast<int>(rows), s_.w.count > 1, s_.w));
+    }
+    s_.warp.noteStart(began);
+    if (last) {
+      llEndLanding(s_, silent, false);
+      if (!termsAgree(s_, domainRanks(s_.comm))) return;
+    }
+    s_.warp.reduceRows(s_.comm, Owned{*this, biasCount(s_.args), tokens, LlRowPart::of(tokens, s_.args.rowBytes)});
+  }
+
+  MOE_LANES void handBack(const LlShare& share) const {
+    const Made made{*this, share, LlRowPart::of(share, s_.args.rowBytes)};
+    if (s_.args.weighted != 0) {
+      s_.warp.reduceRows(s_.comm, MadeWeighted{made});
+    } else {
+      s_.warp.reduceRows(s_.comm, made);
+    }
+  }
+
+  // The sum of a token's rows here, to its owner: a list for reduceRows. Where a token has one row, it is that.
+  struct Made {
+    static constexpr bool kLanding = true;
+    const LlPlacedCombine& c;
+    LlShare share;
+    LlRowPart part;
+
+    MOE_LANES const Quad* header(int i) const { return keptHeader(c.s_.handle, share.first + i); }
+
+    MOE_LANES int count() const { return share.end - share.first; }
+    MOE_LANES int rowType() const { return c.s_.args.rowType; }
+    MOE_LANES int termsMax() const { return c.s_.handle.topk; }
+    MOE_LANES SumJob job(int i) const {
+      const S& s = c.s_;
+      const HandleView& h = s.handle;
+      const int row = share.first + i;
+      const Arrival at = arrivalOf(h, row);
+      std::uint8_t* out = llSlot(s.comm, h, at.from, s.comm.at.llCombineRows, s.comm.rowBytesMax, s.args.rowBytes,
+                                 s.comm.rank, at.index);
+      return {out + part.begin, part.bytes, layoutCopies(h, row)};
+    }
+    MOE_LANES const std::uint8_t* term(int i, int term) const {
+      return givenRow(c.s_.p, {share.first + i, part.begin, part.bytes}, term);
+    }
+  };
+  struct MadeWeighted : Made {
+    MOE_LANES float weight(int i, int term) const { return entryWeight(this->header(i)[1 + term]); }
+  };
+
+  // Sums of the block's tokens, or of its part of one, from rows that land here: a list for reduceRows.
+  struct Owned {
+    const LlPlacedCombine& c;
+    int biases;
+    LlShare share;
+    LlRowPart part;
+
+    MOE_LANES const CombineArgs& args() const { return c.s_.args; }
+    MOE_LANES int token(int i) const { return share.first + i; }
+
+    MOE_LANES int count() const { return share.end - share.first; }
+    MOE_LANES int rowType() const { return args().rowType; }
+    MOE_LANES int termsMax() const { return c.s_.handle.destinationsMax + biases; }
+    MOE_LANES int landed(int i) const { return c.s_.handle.sent.destinationCount[token(i)]; }
+    MOE_LANES SumJob job(int i) const {
+      std::uint8_t* out = args().out + std::int64_t{token(i)} * args().rowBytes;
+      return {out + part.begin, part.bytes, landed(i) + biases};
+    }
+    MOE_LANES const std::uint8_t* term(int i, int term) const {
+      const CommView& comm = c.s_.comm;
+      const int rows = biases == 0 ? term + 1 : landed(i);
+      if (term >= rows) return biasRow(args(), term - rows, {token(i), part.begin, part.bytes});
+      const Destination& from = source(i, term);
+      return llSlot(comm, c.s_.handle, comm.rank, comm.at.llCombineRows, comm.rowBytesMax, args().rowBytes, from.rank,
+                    from.index) +
+             part.begin;
+    }
+    MOE_LANES Failure late(int i, int term) const {
+      return lateRank(Phase::combineRows, source(i, term).rank, c.s_.epoch, c.s_.epoch - 1);
+    }
+    MOE_LANES const Destination& source(int i, int term) const {
+      return c.s_.handle.sent.destinations[std::int64_t{token(i)} * c.s_.handle.destinationsMax + term];
+    }
+  };
+
+  const S s_;
+};
+
+}  // namespace moe

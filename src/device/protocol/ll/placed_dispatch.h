@@ -1,0 +1,133 @@
+// A dispatch that routes and brings rows to their places, and nothing beside them, by warps that are blocks. README.md,
+// "Dispatch into slots".
+#pragma once
+
+#include "device/protocol/ll/block_dispatch.h"
+
+namespace moe {
+
+template <Blocks Warp>
+class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
+ public:
+  static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    Base::template runAs<LlPlacedDispatch>(warp, p, w);
+  }
+
+ private:
+  using Base = LlBlockDispatch<Warp, true>;
+  friend Base;
+  using Base::Base, Base::s_, Base::t_, Base::share_;
+  using typename Base::Kept, typename Base::Tables, typename Base::Taken;
+
+  MOE_LANES void receive() const {
+    const Taken taken(t_);
+    const Kept kept = this->lookAtKept();
+    if (!taken.await(s_.rowFlags(), s_.epoch)) return;
+    const LlShare mine = LlShare::of(taken.rows(), s_.w.count > 1, s_.w);
+    const LlRowPart part = LlRowPart::of(mine, s_.args.rowBytes);
+    const bool last = isLast(s_.w);
+    MOE_ROLLED
+    for (int begin = mine.first; begin < mine.end || (last && begin == mine.first); begin += kLlRowsAtOnce) {
+      const int end = mine.end - begin < kLlRowsAtOnce ? mine.end : begin + kLlRowsAtOnce;
+      const LlHand hand{begin, end, begin == mine.first};
+      const bool delivered = s_.warp.streamRows(Delivered{*this, taken, hand, part});
+      if ((taken.verdict() & (kLlRefused | kLlStranger)) != 0) break;
+      if (mine.sharer == 0) keepHeaders(taken, hand, delivered && describes(s_.args));
+    }
+    this->keepRoute(taken, kept);
+  }
+
+  // A block's part of some rows, from their slots to their places: a list for streamRows.
+  struct Delivered {
+    const LlPlacedDispatch& d;
+    const Taken& taken;
+    LlHand hand;
+    LlRowPart part;
+
+    template <class Start>
+    MOE_LANES bool mayPlace(Start start) const {
+      return d.look(taken, hand, start);
+    }
+    MOE_LANES int count() const { return hand.end - hand.begin; }
+    MOE_LANES int sinksMax() const { return expertRows(d.s_.handle) ? d.s_.handle.topk : 1; }
+    MOE_LANES CopyJob job(int i) const {
+      const Arrival at = taken.arrival(hand.begin + i);
+      const std::uint8_t* row = d.t_.arrived()[at.from] + std::int64_t{at.index} * d.s_.args.rowBytes;
+      return {row + part.begin, part.bytes, sinksMax()};
+    }
+    MOE_LANES Sink sink(int i, int copy) const {
+      if (copy >= taken.copies(hand, hand.begin + i)) return {nullptr, nullptr, true};
+      const std::int64_t place = d.placeOf(taken, hand, hand.begin + i, copy);
+      return {d.s_.args.outRows + place * d.s_.args.rowBytes + part.begin, nullptr, true};
+    }
+  };
+
+  // Looks up, all at once, the headers of the rows at hand, and with a block's first ones what ranks have told; and
+  // meanwhile start(). True if the rows may go to their places.
+  template <class Start>
+  MOE_LANES bool look(const Taken& taken, const LlHand& hand, Start start) const {
+    const HandleView& h = s_.handle;
+    const bool byExpert = expertRows(h);
+    const int stride = h.headerStride(), quads = (hand.end - hand.begin) * stride;
+    const int terms = hand.first ? s_.comm.nranks : 0,
+              experts = hand.first && (byExpert || isLast(s_.w)) ? h.map.count(s_.comm.rank) : 0;
+    const int termsAt = wholeWarps<Warp>(quads), expertsAt = termsAt + wholeWarps<Warp>(terms);
+    s_.warp.collectBeside(
+        expertsAt + experts,
+        [&](int i) -> LlTold {
+          if (i >= expertsAt) return taken.laneCounts(i - expertsAt);
+          if (i >= termsAt) return i - termsAt < terms ? taken.laneTerms(i - termsAt) : LlTold{};
+          if (i >= quads) return {};
+          const int at = h.byHeader.of(i);
+          return LlTold::of(taken.laneHeaderQuad(hand.begin + at, i - at * stride), {});
+        },
+        [&](int i, const LlTold& told) {
+          if (i >= expertsAt) return taken.laneAddUp(i - expertsAt, told);
+          if (i >= termsAt) {
+            if (i - termsAt < terms) taken.laneJudge(i - termsAt, told);
+          } else if (i < quads) {
+            t_.headers()[i] = told.quad(0);
+          }
+        },
+        start);
+    if ((taken.verdict() & (kLlRefused | kLlStranger)) != 0) return false;
+    if (hand.first && byExpert && (isLast(s_.w) || h.layout == Layout::expertMajor)) taken.findExpertOffsets();
+    if (byExpert) {
+      s_.warp.forEach((hand.end - hand.begin) * h.topk, [&](int i) {
+        const int at = h.byTopk.of(i);
+        taken.lanePlace(hand, hand.begin + at, i - at * h.topk);
+      });
+    }
+    return this->delivers(taken);
+  }
+  // When they have been looked up.
+  MOE_LANES int placeOf(const Taken& taken, const LlHand& hand, int row, int copy) const {
+    return expertRows(s_.handle) ? entryRow(taken.header(hand, row)[1 + copy]) : taken.place(hand, row, copy);
+  }
+
+  // The handle keeps headers of rows at hand, with final rows, and `describing` the caller's arrays are filled from
+  // them.
+  MOE_LANES void keepHeaders(const Taken& taken, const LlHand& hand, bool describing) const {
+    const HandleView& h = s_.handle;
+    const int entries = (hand.end - hand.begin) * h.topk;
+    if (describing && !expertRows(h)) {
+      s_.warp.each(entries, [&](int i) {
+        const int row = hand.begin + h.byTopk.of(i);
+        laneDescribeNothing(h, s_.args, taken.place(hand, row, 0), i - (row - hand.begin) * h.topk);
+      });
+      s_.warp.forEach(0, [](int) {});
+    }
+    s_.warp.each(entries, [&](int i) {
+      const int at = h.byTopk.of(i), row = hand.begin + at, n = i - at * h.topk;
+      const Quad* came = taken.header(hand, row);
+      const Quad head = came[0];
+      if (n >= headEntries(head)) return;
+      Quad* kept = h.arriving.headers + std::int64_t{row} * h.headerStride();
+      if (n == 0) kept[0] = head;
+      kept[1 + n] = came[1 + n];
+      if (describing) laneDescribe(h, s_.args, head, came[1 + n], n, placeOf(taken, hand, row, n));
+    });
+  }
+};
+
+}  // namespace moe
