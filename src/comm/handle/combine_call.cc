@@ -15,20 +15,25 @@ bool onlyMoves(const Handle& handle, const CombineArgs& a) {
 }
 
 // The step whose warps are blocks, if the combine may be that and it is the faster one. A block makes its rows one
-// after the other, so it is only as long as it has few: with 8 tokens a combine from slots took 19.9 us instead of 15.2
-// (2 x H200, 128 tokens, 16 multiprocessors, 2026-11-27), with 16 rows one from places 96 instead of 88 (4 x H200, 512
-// tokens, 2026-11-28).
+// after the other, so it is only as long as it has few. With 8 tokens of each block a combine from slots took 19.9 us
+// instead of 15.2 (2 x H200, 16 multiprocessors, 2026-11-27). From places it took 96 instead of 88 with 16 rows of each
+// block (4 x H200) and, where a block has 4 and there are but 16 of them, 23.3 instead of 15.8 (2 x H200, 2026-11-28).
 Step fasterStep(const Backend& backend, const StepParams& p, Workload work, int arriving) {
   constexpr int kTokensOfBlock = 4, kRowsOfBlock = 8;
   if (!backend.stepsInSlots()) return work.step;
-  const auto takes = [&](Step step, int rows, int ofBlock) {
+  const auto blocksOf = [&](Step step, int rows) {
     Workload other = work;
     other.step = step;
     other.rows = rows;
-    return rows <= ofBlock * backend.shapeFor(other).blocks ? step : work.step;
+    return backend.shapeFor(other).blocks;
   };
-  if (work.step == Step::combine && combinesFromSlots(p)) return takes(Step::llSlotCombine, work.rows, kTokensOfBlock);
-  if (work.step == Step::llCombine && landsPlainly(p)) return takes(Step::llPlacedCombine, arriving, kRowsOfBlock);
+  if (work.step == Step::combine && combinesFromSlots(p)) {
+    if (work.rows <= kTokensOfBlock * blocksOf(Step::llSlotCombine, work.rows)) return Step::llSlotCombine;
+  }
+  if (work.step == Step::llCombine && landsPlainly(p)) {
+    const int blocks = blocksOf(Step::llPlacedCombine, arriving);
+    if (arriving <= (work.sms == 0 ? kRowsOfBlock * blocks : blocks / 2)) return Step::llPlacedCombine;
+  }
   return work.step;
 }
 

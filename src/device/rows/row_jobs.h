@@ -47,8 +47,8 @@ concept AsksPlaces = requires(const List list) {
 struct StartNothing {
   MOE_LANES void operator()() const {}
 };
-// The same, as mayPlace(start): such a list calls start(), which begins to load rows, when its own look-ups are on their
-// way and need not wait for those loads.
+// The same, as mayPlace(start): such a list calls start(), which begins to load rows, when its own look-ups are on
+// their way and need not wait for those loads.
 template <class List>
 concept StartsRows = requires(const List list) {
   { list.mayPlace(StartNothing{}) } -> std::same_as<bool>;

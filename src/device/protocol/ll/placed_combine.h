@@ -1,6 +1,7 @@
 // A combine whose rows land at their owners and which brings nothing beside them (landsPlainly), by warps that are
 // blocks. It has code of its own, since that of LlCombine, for everybody else, takes longer than such a step. Words and
-// slots are the same. README.md, "Combine from places".
+// slots are the same. README.md, "Dispatch to
+// places, combine from places".
 //
 // The last of several blocks has no rows. It tells and compares terms, and ends the epoch.
 #pragma once

@@ -1,5 +1,5 @@
 // A dispatch that routes and brings rows to their places, and nothing beside them, by warps that are blocks. README.md,
-// "Dispatch into slots".
+// "Dispatch to places".
 #pragma once
 
 #include "device/protocol/ll/block_dispatch.h"

@@ -1,5 +1,5 @@
-// Where the rows of a dispatch into slots go, and what they are: counted by each block for its own tokens, and by the
-// last one for all (slot_dispatch.h). A word has the ranks of a token, and one the tokens of a rank.
+// Where the rows of a plain dispatch go, and what they are: counted by each block for its own tokens, and by the last
+// one for all (block_dispatch.h). A word has the ranks of a token, and one the tokens of a rank.
 #pragma once
 
 #include "device/protocol/ll/places.h"
