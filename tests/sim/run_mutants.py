@@ -40,7 +40,7 @@ JOB_SECONDS = 90
 SEEDS, SEEDS_WITH_BUG = 300, 4000  # a bug ends the job at its first failing seed; sim_test.cc runs more seeds
 
 # A job consists of the sources that a bug may change, the judges (which no bug changes) and the way to run it.
-THREADS = {"host-tsan": "CompiledTeam<HostWarp>", "lanes-tsan": "LaneTeam<4>"}
+THREADS = {"host-tsan": "CompiledTeam<moe::HostWarp>", "lanes-tsan": "LaneTeam<4>"}
 QUEUES = {"queues": [], "queues-tsan": TSAN}
 QUEUE_SOURCES = [f"fake_mlx5/{name}.cc" for name in (
     "adapter_test", "put_queue_test", "queue_test", "soft_adapter", "wqe_reader")]
