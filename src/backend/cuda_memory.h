@@ -12,6 +12,7 @@ namespace moe {
 // Zeroed, and aligned to 256 bytes. Uses the caller's allocator if there is one (`kind` is a moeMemory value),
 // otherwise cudaMalloc.
 Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, int device);
+// Stores zeros, and waits for that. Throws moeCudaError.
 void clearDevice(std::uint8_t* memory, std::size_t bytes, int device);
 Memory allocatePinned(std::size_t bytes, int device);
 

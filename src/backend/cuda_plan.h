@@ -115,7 +115,7 @@ inline int warpsOf(const Workload& work) {
   return work.split && row.has(kFar) ? row.farWarps : row.warps;
 }
 
-// As many pieces of a row as are in flight at once.
+// The parts of a row, if there is a warp for each.
 inline int piecesOf(const Workload& work) {
   return static_cast<int>((work.rowBytes + kPartBytes - 1) / kPartBytes);
 }
