@@ -180,7 +180,10 @@ struct LlTold {
   std::uint32_t words[kWords];
 
   static MOE_LANES LlTold of(const Quad& a, const Quad& b) { return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}}; }
-  MOE_LANES Quad quad(int n) const { return {words[4 * n], words[4 * n + 1], words[4 * n + 2], words[4 * n + 3]}; }
+  MOE_LANES Quad quad(int n) const {
+    const int first = 4 * n;
+    return {words[first], words[first + 1], words[first + 2], words[first + 3]};
+  }
 };
 
 template <class Tabled>
