@@ -4,16 +4,21 @@
 #include <netinet/in.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -102,13 +107,35 @@ const char* loopbackHost() {
   return onlyIpv6 ? "[::1]" : "127.0.0.1";
 }
 
+// A port for rank 0, and what keeps other moeruns of this machine from choosing it before rank 0 listens there: a name
+// among the abstract sockets, which are those of one network, as ports are. The name is free when moerun has ended.
+struct ClaimedPort {
+  std::uint16_t number;
+  Fd claim;  // none where there are no such sockets
+};
+
+// Nothing if another moerun has claimed the port.
+std::optional<ClaimedPort> claimPort(std::uint16_t number) {
+  ClaimedPort port{number, Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+  if (!port.claim) return port;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = fmt::format("moerun-port-{}", number);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::bind(port.claim.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0) return port;
+  if (errno == EADDRINUSE) return std::nullopt;
+  return ClaimedPort{number, Fd()};
+}
+
 // Chooses a port below the range that the system hands out by itself, so that no outgoing connection takes it
 // meanwhile. The next port is free too, for programs that need their own meeting. Only this machine is checked.
-std::uint16_t choosePort() {
+ClaimedPort choosePort() {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     const auto bytes = randomBytes();
-    const auto port = static_cast<std::uint16_t>(20000 + ((bytes[0] << 8 | bytes[1]) % 6000) * 2);
-    if (portIsFree(port) && portIsFree(static_cast<std::uint16_t>(port + 1))) return port;
+    const auto number = static_cast<std::uint16_t>(20000 + ((bytes[0] << 8 | bytes[1]) % 6000) * 2);
+    auto port = claimPort(number);
+    if (port && portIsFree(number) && portIsFree(static_cast<std::uint16_t>(number + 1))) return std::move(*port);
   }
   throw Error(moeSystemError, "no free port found from 20000 to 31999");
 }
@@ -188,8 +215,9 @@ int launch(const Arguments& arguments) {
   auto placements = placeRanks(arguments.nranks, hosts, thisHost);
   bindRanks(parseBind(arguments.bind), &placements);
   const std::string root = arguments.rootHost.empty() ? rootHost(placements, thisHost) : arguments.rootHost;
+  const ClaimedPort port = choosePort();
   const Job job{arguments.nranks,
-                fmt::format("{}:{}", root, choosePort()),
+                fmt::format("{}:{}", root, port.number),
                 makeSecret(),
                 arguments.command,
                 splitWords(arguments.ssh),

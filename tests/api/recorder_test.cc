@@ -17,6 +17,10 @@ using Json = nlohmann::json;
 
 class FlightRecorder : public OnBackend {};
 
+// How late a rank is that the others wait for. Long beside what a loaded machine takes to run a rank again, because the
+// others may come late too.
+constexpr auto kDelay = 200ms;
+
 Json jsonOf(const std::string& path) {
   const std::string text = contentOf(path);
   const Json json = Json::parse(text, nullptr, false);
@@ -142,7 +146,7 @@ TEST_P(FlightRecorder, NamesTheRankThatWasAwaitedLongest) {
     Calls calls(context, shape);
     for (const int late : {2, 0}) {
       context.meet();
-      if (context.rank == late) std::this_thread::sleep_for(30ms);
+      if (context.rank == late) std::this_thread::sleep_for(kDelay);
       MOE_ASSERT_OK(calls.route(0), context);
       if (context.rank == late) continue;
       const Json dump = dumped(context, folder);
@@ -163,7 +167,7 @@ TEST_P(FlightRecorder, OfStatisticsNamesTheRankThatWasAwaitedLongest) {
     MOE_ASSERT_OK(calls.route(), context);
     context.arena.synchronize();
     context.meet();
-    if (context.rank == 1) std::this_thread::sleep_for(30ms);
+    if (context.rank == 1) std::this_thread::sleep_for(kDelay);
     MOE_ASSERT_OK(calls.dispatch(calls.dispatchArgs()), context);
     context.arena.synchronize();
     if (context.rank == 1) return;
@@ -184,7 +188,7 @@ TEST_P(FlightRecorder, OfStatisticsTellsAsLongAWaitAsItWas) {
       Calls calls(context, shape);
       MOE_ASSERT_OK(calls.route(), context);
       context.meet();
-      if (context.rank == 1) std::this_thread::sleep_for(60ms);
+      if (context.rank == 1) std::this_thread::sleep_for(kDelay);
       DispatchFields args = calls.dispatchArgs();
       args.flags = split ? moeSendOnly : 0;
       MOE_ASSERT_OK(calls.dispatch(args), context);

@@ -277,8 +277,8 @@ TEST_P(Step, ArrivalWordsComeWithTheRows) {
 
 // Enough rows for the bulk-copy kernels of the cuda backend.
 TEST_P(Step, LargeBatchesAreRight) {
-  // Comparing the rows of a step takes seconds under ThreadSanitizer. Other tests run several steps under it.
-  const int steps = MOE_TEST_TSAN ? 1 : 4;
+  // Comparing the rows of a step takes seconds under a sanitizer. Other tests run several steps under it.
+  const int steps = MOE_TEST_TSAN || MOE_TEST_ASAN ? 1 : 4;
   moeConfig_t large = config();
   large.tokensMax = 600;
   large.heapBytes = 40 << 20;
