@@ -24,7 +24,7 @@ std::chrono::milliseconds timeoutOf(const moe::Config& config) {
   return std::chrono::milliseconds(config.timeoutMs);
 }
 
-// Rank 0 serves the meeting. Those who wait there learn why it does not come.
+// Rank 0 serves the meeting. If it gives up, the ranks that wait there learn the reason.
 std::unique_ptr<Comm> createFor(const moe::LaunchEnvironment& launch, const moe::Config& config) {
   const moeUniqueId_t id =
       moe::bootstrap::uniqueIdFor(launch.rootHost, launch.rootPort, launch.secret, timeoutOf(config));

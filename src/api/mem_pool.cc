@@ -14,7 +14,7 @@ using moe::WindowHeap;
 
 namespace {
 
-// Of the heap that serves this thread, in the table; 0: none.
+// The number in the table of the heap that serves this thread; 0: none.
 thread_local constinit std::uint64_t serving = 0;
 
 class Table {

@@ -47,7 +47,7 @@ class CallRange {
 class CallRange {
  public:
   explicit CallRange(const char*) noexcept {}
-  ~CallRange() {}  // not trivial: an object of this class is no unused variable
+  ~CallRange() {}  // not trivial, so that the compiler does not warn of an unused variable
 };
 
 #endif

@@ -30,14 +30,14 @@ struct LaunchShape {
 struct Workload {
   Step step;
   int tokensMax;              // the handle's: tells whether latency or bandwidth counts
-  int rows;                   // at most, that this rank's warps share
+  int rows;                   // most rows that this rank's warps share
   std::uint32_t rowBytes;     // 0: no payload
   int sms;                    // 0: the backend's choice
   bool movesOnly = false;     // only rows that cross between ranks move; no copies or sums here
-  std::int64_t bytes = 0;     // at most, that this rank's own tokens send between ranks
+  std::int64_t bytes = 0;     // most bytes that this rank's own tokens send between ranks
   bool lowLatency = false;    // rows go through registers
-  bool waitsForRows = false;  // of a combine: rows of experts come meanwhile
-  bool split = false;         // among several domains
+  bool waitsForRows = false;  // a combine waits for rows of experts
+  bool split = false;         // there are several domains
 };
 
 // Memory that belongs neither to the backend nor to the caller: a driver's queues, or the registers of an adapter that
@@ -54,7 +54,7 @@ class Backend {
   // Whether LL combines of rows made on this backend land at their owners (ll/combine.h). Otherwise the owners read
   // them (combine.h).
   virtual bool landingCombines() const noexcept = 0;
-  // Whether what most decoders run, in slots, has steps of its own here (StepFamily::slots).
+  // Whether this backend has the plain LL steps whose warps are blocks (StepFamily::slots).
   virtual bool stepsInSlots() const noexcept = 0;
 
   // How many ranks share this rank's device. Their kernels must fit beside each other.
@@ -68,25 +68,26 @@ class Backend {
   // pages. Throws moeUnsupported if steps cannot reach it.
   virtual Memory shareWithSteps(void* begin, std::size_t bytes, HostPages kind) = 0;
   virtual void copyToPrivate(void* to, const void* from, std::size_t bytes) = 0;
-  // The same behind the stream's earlier work and before its later work. `from` may be reused at once. Not while the
-  // stream records a graph. Throws moeCudaError.
+  // The same, in stream order: after the stream's earlier work and before its later work. `from` may be reused at once.
+  // It must not be called while the stream records a graph. Throws moeCudaError.
   virtual void copyToPrivate(void* to, const void* from, std::size_t bytes, moeStream_t stream) = 0;
   // Reads words of private or window memory that peers may write at the same time.
   virtual void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) = 0;
-  // Whether the program's kernels may be loaded at their first launch. On a GPU that keeps copies of readers and
-  // writers waiting until steps end, and steps may wait for those copies (decision 0082).
+  // Whether the program's kernels may be loaded at their first launch. On a GPU, such a load keeps the copies of
+  // readers and writers waiting until steps end, while steps may wait for those copies (decision 0082).
   virtual bool loadsKernelsLazily() const noexcept = 0;
   // A reader or writer belongs to one thread. It allocates here and never again, because a later allocation could wait
   // for a step that waits for this thread.
   virtual std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) = 0;
   virtual std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) = 0;
 
-  // For private memory of whole words, as long as it lives. Allocates here and never again, as readers do.
+  // Makes a snapshot of private memory of whole words, which must outlive it. The snapshot allocates here and never
+  // again, as readers do.
   virtual std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytes) = 0;
 
   // The most warps of a route.
   virtual int routeWarpsMax() const noexcept = 0;
-  // The most blocks of a dispatch that routes which have no scratch memory for their tables (LlTables).
+  // In a dispatch that routes, the most blocks without scratch memory for their tables (LlTables).
   virtual int tableBlocksMax() const noexcept = 0;
   virtual LaunchShape shapeFor(const Workload& work) const noexcept = 0;
   // How rows are cut so that the warps of `shape` share `rows` rows evenly.
@@ -101,7 +102,7 @@ class Backend {
   virtual void synchronize() noexcept = 0;
 };
 
-// Waits until nothing that was queued on a device still runs. -1: there is nothing to wait for.
+// Waits until all work that was queued on a device has ended. -1: there is nothing to wait for.
 void awaitDevice(int device) noexcept;
 
 // Returns NULL if there is no usable GPU or this build has no CUDA. `why` then says what is missing.

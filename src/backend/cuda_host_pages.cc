@@ -42,7 +42,7 @@ class PageRegistry {
  private:
   struct Page {
     int users = 0;
-    bool ours = false;  // otherwise the program had registered it
+    bool ours = false;  // false: the program had registered it
   };
 
   // Returns false if the page was already registered.

@@ -14,32 +14,36 @@ struct GpuMachine {
   int multiprocessors = 1;
   int sharers = 1;              // ranks on this GPU: all of their blocks must fit at once
   std::size_t sharedBytes = 0;  // most shared memory of a block
-  double linkGBs = 0;           // of its links to other GPUs, one way, nominal; 0: not known
+  double linkGBs = 0;           // nominal speed of its links to other GPUs, one way; 0: not known
 };
 
 // In a route, a block is what the protocol calls a warp.
 inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 32, kRouteWarpsPerBlock = 16;
 // Up to this many tokens latency counts. A block has this many warps then.
 inline constexpr int kSmallTokens = 512, kSmallWarps = 16;
-inline constexpr int kFewWarps = 8, kFewRows = 2;  // of a block that is a warp of the policy
+// Warps of a block that is a warp of the policy, if it has at most kFewRows rows.
+inline constexpr int kFewWarps = 8, kFewRows = 2;
 // The share of multiprocessors for small operations that only move rows between ranks. Each further block is one more
 // fence and one more announcement at every peer, and a quarter of the multiprocessors keeps the wire busy. A dispatch
-// that routes takes more, since its blocks also count.
+// that routes takes more multiprocessors, because its blocks also count.
 inline constexpr int kSmallMoveShare = 4;
-// Of those of LL, a token has so many at most.
+// The most blocks per token in small LL operations.
 inline constexpr int kSmallBlocksPerToken = 2;
 // LL: with fewer tokens, own rows arrive sooner through slots, together with the others' rows, than in a round of their
 // own.
 inline constexpr int kStraightTokensMin = 64;
-// For larger HT operations that also sum rows here, and where the link is not known. More multiprocessors did not
-// measure faster on four GPUs. LL takes all, unless it waits for a kernel that needs some.
+// For larger HT operations that also sum rows here, and for those that only move rows if the link's speed is not known.
+// On four GPUs more multiprocessors were not faster. LL takes all multiprocessors, unless it waits for a kernel that
+// needs some of them.
 inline constexpr int kLargeMultiprocessors = 32;
-// Of HT dispatches that copy rows here, or that cast or bring payloads, lane by lane. Those that do both take all.
+// For HT dispatches that copy rows here, or that cast or bring payloads lane by lane. Dispatches that do both take all
+// multiprocessors.
 inline constexpr int kBusyMultiprocessors = 64;
 inline constexpr int kBulkRowBytesMin = 1024;             // shorter rows do not go in bulk
 inline constexpr std::uint32_t kPartBytes = 512;          // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7424;               // 7168 columns in fp8, and their scales
-inline constexpr int kCastStageBytesMax = 3584;           // of steps that cast or have payloads: kernel_numbers.h
+inline constexpr int kCastStageBytesMax = 3584;           // the same for steps that cast or have payloads:
+                                                          // kernel_numbers.h
 inline constexpr std::size_t kStaticSharedBytes = 20608;  // barriers, desks, a record and alignment, rounded up
 
 // For large operations that only move rows (decision 0026): what a multiprocessor moves, and the share of the link's
@@ -102,14 +106,14 @@ inline LaunchShape planRoute(const GpuMachine& machine, const Workload& work) {
   return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, blocks) : blocks), kRouteWarpsPerBlock};
 }
 
-// LL, rows that cross between ranks alone: a block has a token, as it looks up where that goes; two share one while all
-// of them are still few.
+// The blocks of an LL operation that only moves rows between ranks. Each block has one token, because it looks up where
+// the token goes. Two blocks share a token as long as there is room for all of them.
 inline std::int64_t blocksOfTokens(std::int64_t rows, int piecesOfRow, int warps, int room) {
   const std::int64_t each = std::clamp((piecesOfRow + warps - 1) / warps, 1, kSmallBlocksPerToken);
   return rows * each <= room ? rows * each : rows;
 }
 
-// As many as the kernel is made for that this work takes.
+// The number of warps per block that this work's kernel is compiled for.
 inline int warpsOf(const Workload& work) {
   const StepRow row = rowOf(work.step);
   return work.split && row.has(kFar) ? row.farWarps : row.warps;
@@ -120,8 +124,8 @@ inline int piecesOf(const Workload& work) {
   return static_cast<int>((work.rowBytes + kPartBytes - 1) / kPartBytes);
 }
 
-// A block of a step whose warps are blocks has few warps, as all of them go through the same instructions; but more if
-// it has several rows one after the other, since then it counts how many pieces are on their way.
+// For steps whose warps are blocks. A block has few warps, because all of them go through the same instructions. It has
+// more if it handles several rows one after the other, because then the number of pieces in flight decides.
 inline LaunchShape planBlocks(const GpuMachine& machine, const Workload& work) {
   const std::int64_t rows = blocksOfTokens(work.rows, piecesOf(work), kFewWarps, machine.multiprocessors - 1);
   const int wanted = static_cast<int>(std::clamp<std::int64_t>(rows, 1, machine.multiprocessors));
@@ -160,8 +164,8 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
   return {blocks, warpsOf(work)};
 }
 
-// A dispatch that routes has one more block if it may, and one of several counts alone: the others would wait for it.
-// So it is with all steps whose warps are blocks.
+// Adds a block to a dispatch that routes, if `sms` allows it. If there are several blocks, the last one only counts,
+// because the others would wait for it. The same holds for all steps whose warps are blocks.
 inline void addCountingBlock(const GpuMachine& machine, const Workload& work, LaunchShape* shape) {
   if (work.sms == 0 || shape->blocks < work.sms) shape->blocks = residentBlocks(machine, shape->blocks + 1);
   shape->countingBlock = shape->blocks > 1;

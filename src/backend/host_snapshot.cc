@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kReadings = 4;
 
-// One clock is asked before and after the other one. The closest of some readings counts.
+// Reads one clock before and after the other one. Of several readings, the one with the least time between counts.
 template <class Outer, class Inner>
 auto readTogether(Outer outer, Inner inner) {
   struct {
@@ -49,7 +49,7 @@ bool counterKeepsTime() {
 HostSnapshot::HostSnapshot(const std::uint64_t* memory, std::size_t bytes, bool inTicks)
     : memory_(memory), copy_(bytes / sizeof *memory), inTicks_(inTicks), made_(readTicks()) {}
 
-// Word by word, as steps store them.
+// Copies word by word, because steps store words.
 const std::uint8_t* HostSnapshot::take(Deadline) {
   for (std::size_t i = 0; i < copy_.size(); ++i) {
     copy_[i] = std::atomic_ref(const_cast<std::uint64_t&>(memory_[i])).load(std::memory_order_relaxed);

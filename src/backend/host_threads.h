@@ -28,7 +28,7 @@ class HostThreads {
   // they are first needed. Throws an Error if one cannot be started, and then no part has run.
   void run(int warps, const Part& part);
 
-  // What the calling thread has learned about waiting.
+  // The experience of the calling thread with waits.
   HostPace& pace() { return pace_; }
 
  private:

@@ -13,7 +13,8 @@ enum class WindowSharing : std::int32_t { automatic = 0, fd = 1, ipc = 2 };
 
 struct HostOptions {
   HostSimd simd = HostSimd::automatic;
-  int threads = 0;  // that run a step, with the caller's; 0: the rank's share of processors, at most kThreadsAuto
+  int threads = 0;  // threads that run a step, including the caller's; 0: the rank's share of processors, at most
+                    // kThreadsAuto
 
   static constexpr int kThreadsAuto = 8, kThreadsMax = 64;
 };

@@ -1,5 +1,5 @@
-// Copies of private memory that steps may be writing, for whoever watches a communicator from outside. Taking one never
-// waits for a step, and takes at most as long as the caller says.
+// Copies of private memory that steps may be writing, for programs that watch a communicator from outside. A copy never
+// waits for a step, and takes at most as long as the caller allows.
 #pragma once
 
 #include <chrono>
@@ -10,18 +10,18 @@
 
 namespace moe {
 
-// What the steps' clock (that of StepRecord) showed at a time of this host's wall clock. Both in ns.
+// The time of the steps' clock (that of StepRecord) at a time of this host's wall clock, both in ns.
 struct ClockReading {
   std::int64_t stepNs, wallNs;
-  std::int64_t errorNs;  // they may be so far apart
+  std::int64_t errorNs;  // the largest error of the pair
 };
 
-// What ticks of the processor's counter are on the steps' clock.
+// Converts ticks of the processor's counter to the steps' clock: the counter had the value `ticks` at time `ns`.
 struct TickScale {
-  std::uint64_t ticks = 0;  // were read at
-  std::int64_t ns = 0;      // and
+  std::uint64_t ticks = 0;
+  std::int64_t ns = 0;
   double nsPerTick = 1;
-  std::int64_t errorNs = 0;  // of the reading
+  std::int64_t errorNs = 0;  // the largest error of the pair
 
   std::uint64_t nanosecondsAt(std::uint64_t time) const {
     const auto since = static_cast<double>(static_cast<std::int64_t>(time - ticks)) * nsPerTick;
@@ -29,23 +29,24 @@ struct TickScale {
   }
 };
 
-// One thread at a time.
+// Used by one thread at a time.
 class Snapshot {
  public:
   virtual ~Snapshot() = default;
 
-  // The bytes, until the next call. NULL: they could not be copied by `end`.
+  // Returns the copied bytes, which are valid until the next call. NULL: they could not be copied by `end`.
   virtual const std::uint8_t* take(Deadline end) = 0;
 
-  // The best reading that was to be had by `end`, or an earlier one.
+  // The best reading that could be made by `end`, or an earlier one.
   virtual ClockReading clock(Deadline end) = 0;
 
-  // Whether steps should record ticks, and what these are: by the time from the snapshot's making until now.
+  // Whether steps should record ticks, and the scale of these ticks. The scale is measured over the time since the
+  // snapshot was made.
   virtual bool inTicks() const { return false; }
   virtual TickScale scale() { return {}; }
 };
 
-// Since 1970-01-01.
+// The wall clock in ns since 1970-01-01.
 inline std::int64_t wallClock() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
@@ -55,7 +56,7 @@ inline std::int64_t wallClock() {
 // and the same value on all processors.
 bool counterKeepsTime();
 
-// What steps on a CPU record, and the scale of their ticks (host_snapshot.cc).
+// The snapshot of a CPU's steps, with the scale of their ticks (host_snapshot.cc).
 class HostSnapshot final : public Snapshot {
  public:
   HostSnapshot(const std::uint64_t* memory, std::size_t bytes, bool inTicks);

@@ -26,7 +26,7 @@ class WindowWriter {
  public:
   virtual ~WindowWriter() = default;
 
-  virtual void enter() = 0;  // as for readers
+  virtual void enter() = 0;  // see WindowReader
   // Where to put bytes for [offset, +n) of the window. There is room for at least one byte and at most n.
   virtual std::span<std::uint8_t> stage(std::uint64_t offset, std::size_t n) = 0;
   // The first n bytes of the last stage() are now there.

@@ -74,8 +74,8 @@ struct Log::Output {
   Fd file;  // empty: standard error
   std::atomic<bool> stuck = false;
 
-  // One write per line, so that lines of several ranks do not mix. After one vain wait for a reader, it does not wait
-  // again until a line has gone through.
+  // One write per line, so that lines of several ranks do not mix. If it has waited for a reader in vain, it does not
+  // wait again until a line has gone through.
   void write(std::string_view line) {
     stuck = !writeText(file ? file.get() : STDERR_FILENO, line, stuck ? 0 : kPatienceMs);
   }

@@ -1,5 +1,5 @@
-// What a rank's flight recorder told: a file of moeCommDump, or the answer to moe_top. All times are on one clock: ns
-// of rank 0's wall clock. docs/guide/watching.md describes the form.
+// The content of a rank's flight recorder: a file of moeCommDump, or the answer to moe_top. All times are on one clock:
+// ns of rank 0's wall clock. docs/guide/watching.md describes the form.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ struct RankDump {
   int rank = 0, nranks = 1, process = 0, result = 0;
   std::int64_t stepsRecorded = 0;
   std::int64_t taken = 0;       // when
-  std::int64_t clockError = 0;  // times may be so wrong
+  std::int64_t clockError = 0;  // the largest error of times
   std::vector<DumpedStep> steps;
 };
 
-// Throws std::runtime_error "NAME: why it is none".
+// Throws std::runtime_error "NAME: reason" if the file is no dump.
 RankDump parseDump(const std::string& text, const std::string& name);
 
-// Those of one job, in order of ranks, the newest of each rank. `job` empty: that of all. Throws std::runtime_error if
-// there is none, or if there are several jobs to choose from.
+// The dumps of one job in order of ranks, with the newest one of each rank. If `job` is empty, all dumps must belong to
+// one job. Throws std::runtime_error if there are none, or if there are several jobs to choose from.
 std::vector<RankDump> ofOneJob(std::vector<RankDump> dumps, const std::string& job);
 
 }  // namespace moe::tools

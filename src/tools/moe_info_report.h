@@ -1,4 +1,4 @@
-// What moe_info has found, and the two forms in which it prints it.
+// The findings of moe_info, and the two forms in which it prints them.
 #pragma once
 
 #include <cstdint>

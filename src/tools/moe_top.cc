@@ -1,5 +1,5 @@
-// moe_top looks at running jobs from outside: what each rank of this host does, how fast, and whom it waits for. It
-// asks the sockets of a folder, which jobs offer if they are told to (MOECOMM_WATCH_FOLDER).
+// moe_top shows running jobs from outside: what each rank of this host does, how fast it is, and for which rank it
+// waits. It asks the sockets of a folder, which jobs offer if they are told to (MOECOMM_WATCH_FOLDER).
 #include "tools/moe_top.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ struct View {
   std::vector<std::string> problems;
 };
 
-// Written as dumps of failures are: for the user alone, and whole.
+// The file is written like dumps of failures: only the user may read it, and it is replaced as a whole.
 void keep(const std::string& folder, const RankDump& dump, const std::string& text) {
   const std::string path = fmt::format("{}/moecomm-{}-rank{}.json", folder, dump.job, dump.rank);
   const mode_t before = ::umask(077);
@@ -82,7 +82,7 @@ bool show(const std::string& text) {
   return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
 }
 
-// Clears the terminal before each look; elsewhere looks follow each other.
+// On a terminal each output replaces the one before. Elsewhere outputs follow each other.
 int watch(const Options& options) {
   const char* home = ::isatty(STDOUT_FILENO) != 0 ? "\033[H\033[2J" : "";
   for (;;) {

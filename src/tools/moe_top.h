@@ -13,17 +13,17 @@ namespace moe::tools {
 struct Answer {
   std::string socket;   // its path
   std::string text;     // the rank's dump; empty if there is none
-  std::string problem;  // why not
+  std::string problem;  // why there is no answer
 };
 
 // Asks all sockets of the folder at once. Those that nobody listens at any more are left out: a killed job leaves them.
 // Throws an Error if the folder cannot be read.
 std::vector<Answer> askAll(const std::string& folder, Deadline end);
 
-// A table for people, of one job. Pure.
+// Makes a table of one job, for people. A pure function.
 std::string topTable(const std::vector<RankDump>& dumps);
 
-// Metrics in Prometheus' text form, of all jobs. Pure.
+// Makes metrics of all jobs in the text form of Prometheus. A pure function.
 std::string topMetrics(const std::vector<std::vector<RankDump>>& jobs);
 
 }  // namespace moe::tools

@@ -101,7 +101,7 @@ bool portIsFree(std::uint16_t port) {
   return bindError4(INADDR_ANY, port) != EADDRINUSE && bindError6(in6addr_any, port) != EADDRINUSE;
 }
 
-// As MOECOMM_ROOT has it: that of IPv4, unless this host has only that of IPv6.
+// The loopback address for MOECOMM_ROOT: that of IPv4, unless this host has only that of IPv6.
 const char* loopbackHost() {
   const bool onlyIpv6 = bindError4(INADDR_LOOPBACK, 0) != 0 && bindError6(in6addr_loopback, 0) == 0;
   return onlyIpv6 ? "[::1]" : "127.0.0.1";

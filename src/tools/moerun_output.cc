@@ -56,7 +56,7 @@ struct Sink::State {
   Fd changed;
   mutable std::mutex mutex;
   std::condition_variable work;
-  std::string taken;       // waits for the thread
+  std::string taken;       // text that waits for the thread
   std::size_t queued = 0;  // bytes of `taken` and of what the thread is writing
   int error = 0;
   bool started = false;
@@ -64,7 +64,7 @@ struct Sink::State {
 
   void tell() const { ::eventfd_write(changed.get(), 1); }
 
-  // The thread's work.
+  // The work of the thread.
   void writeAll() {
     std::unique_lock lock(mutex);
     while (true) {

@@ -1,4 +1,4 @@
-// What moe_top shows of a job's ranks.
+// The report of moe_top about a job's ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,12 +22,12 @@ std::string durationText(std::int64_t ns) {
   return fmt::format("{:.1f} s", secondsOf(ns));
 }
 
-// What the records of a rank amount to.
+// The sums of a rank's records.
 struct Rates {
-  double seconds = 0;  // that the records cover
+  double seconds = 0;  // time that the records cover
   double stepsPerSecond = 0;
-  double bytesPerSecond = 0;   // of the rows of this rank's tokens, each counted once per step
-  double meanStepSeconds = 0;  // of steps that have ended
+  double bytesPerSecond = 0;   // bytes of the rows of this rank's tokens, each counted once per step
+  double meanStepSeconds = 0;  // of the steps that have ended
 };
 
 Rates ratesOf(const RankDump& dump) {
@@ -58,7 +58,7 @@ std::string stateOf(const RankDump& dump) {
                      awaited);
 }
 
-// The rank that this one waited for most, and how much of its time.
+// The rank that this one awaited longest, and the share of its time that this took.
 std::string waitText(const WaitTable& waits, int rank) {
   int most = -1;
   double all = 0;

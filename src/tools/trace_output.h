@@ -1,5 +1,5 @@
-// What moe_trace writes: a trace in the JSON form that Perfetto and chrome://tracing open, and a picture of who waited
-// for whom. Pure.
+// The output of moe_trace: a trace in the JSON form that Perfetto and chrome://tracing open, and a picture of which
+// rank waited for which. These are pure functions.
 #pragma once
 
 #include <string>

@@ -8,7 +8,8 @@
 namespace moe::tools {
 namespace {
 
-// A rank stands out if it has this much more than the next one, and costs so much of the time.
+// A rank stands out if its value is larger than the next one by this factor, and if it costs at least this share of the
+// time.
 constexpr double kMuchMore = 2, kShareMin = 0.01;
 
 double seconds(std::int64_t ns) {
@@ -23,7 +24,7 @@ int standsOut(const std::vector<double>& values) {
   for (auto value = values.begin(); value != values.end(); ++value) {
     if (value != largest) next = std::max(next, *value);
   }
-  // Of two ranks each is the only one that the other can wait for.
+  // Each of two ranks can wait only for the other one.
   return *largest >= kMuchMore * next ? static_cast<int>(largest - values.begin()) : -1;
 }
 
@@ -75,7 +76,7 @@ WaitTable waitsOf(const std::vector<RankDump>& dumps) {
     for (const DumpedStep& step : dump.steps) {
       if (step.worstRank < 0) continue;
       table.known = true;
-      // A step that waits still has not noted how long.
+      // A step that is still waiting has not noted how long.
       const std::int64_t ns = step.end == 0 ? dump.taken - step.begin : step.worstWaitNs;
       table.seconds[rank * n + static_cast<std::size_t>(step.worstRank)] += seconds(ns);
     }

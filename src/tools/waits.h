@@ -1,4 +1,4 @@
-// Who kept whom waiting, from the dumps of a job's ranks. Pure.
+// Which rank kept which waiting, from the dumps of a job's ranks. These are pure functions.
 #pragma once
 
 #include <string>
@@ -13,19 +13,19 @@ struct WaitTable {
   int nranks = 0;
   std::vector<double> seconds;  // [rank][awaited rank]
   std::vector<double> span;     // [rank] seconds from its first step to when it was asked; 0: there is no dump
-  bool known = false;           // a step of any rank names whom it waited for
+  bool known = false;           // true if a step of any rank names the rank that it waited for
 
   double of(int rank, int awaited) const {
     return seconds[static_cast<std::size_t>(rank) * static_cast<std::size_t>(nranks) +
                    static_cast<std::size_t>(awaited)];
   }
-  // All that others waited for it, over the time that they had.
+  // The time that all other ranks waited for `awaited`, divided by their time in total.
   double shareFor(int awaited) const;
 };
 WaitTable waitsOf(const std::vector<RankDump>& dumps);
 
-// How much later than the first a rank began the steps that all dumps hold, on average. [rank], in seconds; below 0:
-// not known.
+// How much later than the first rank each rank began the steps that all dumps hold, on average. [rank], in seconds;
+// below 0: not known.
 std::vector<double> latenessOf(const std::vector<RankDump>& dumps);
 
 struct Verdict {

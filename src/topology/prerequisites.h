@@ -1,5 +1,5 @@
-// What the fastest transport between hosts, RDMA that the GPU posts itself, needs, and whether this machine has it.
-// moe_info shows it.
+// The prerequisites of the fastest transport between hosts, RDMA that the GPU posts itself, and whether this machine
+// has them. moe_info shows them.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,7 @@ enum class NeededFor { verbs, gpuMemory, ibgda, gpuRings, speed };
 struct Prerequisite {
   std::string name;
   Presence presence = Presence::unknown;
-  std::string found;   // what there is, what is missing, or why that cannot be told
+  std::string found;   // the thing that was found or is missing, or why this is not known
   std::string advice;  // what to do; empty if it is present or nothing can be done
   NeededFor neededFor = NeededFor::speed;
 };

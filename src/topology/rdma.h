@@ -1,4 +1,4 @@
-// What RDMA would use on this machine: the adapters of each GPU, and the parameters of each one's connections.
+// The adapters of each GPU that RDMA would use on this machine, and the parameters of their connections.
 #pragma once
 
 #include <cstdint>

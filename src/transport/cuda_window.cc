@@ -114,9 +114,9 @@ class CudaWindow final : public Window {
 
   std::size_t bytes_;
   int device_;
-  Fd fd_;  // none: it is shared by IPC
+  Fd fd_;  // empty: the window is shared by IPC
   std::uint64_t sharedBytes_ = 0;
-  std::string why_;  // it is shared by IPC
+  std::string why_;  // why the window is shared by IPC
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The transports between domains: what each carries puts by, how it is made, and which one is chosen if the user does
-// not: the fastest one that every rank can make. src/comm calls it.
+// The transports between domains: how each carries puts, and how it is made. If the user chooses none, it is the
+// fastest one that every rank can make. src/comm calls it.
 #pragma once
 
 #include <filesystem>

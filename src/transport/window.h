@@ -32,7 +32,7 @@ inline ProcessorMask processorsOfThisThread() {
   return mask;
 }
 
-// What a rank tells the others about itself and its window, as bytes.
+// The card of a rank, with facts about itself and its window, as bytes.
 struct WindowCard {
   bootstrap::HostIdentity host{};
   std::int32_t device = -1;
@@ -41,9 +41,9 @@ struct WindowCard {
   std::uint64_t sharedOwner = 0;
   std::array<std::uint8_t, 64> ipcHandle{};
   std::uint64_t ipcOffset = 0;
-  std::uint64_t sharedBytes = 0;  // of GPU memory that is mapped by its file descriptor; 0: by IPC
+  std::uint64_t sharedBytes = 0;  // bytes of GPU memory that is mapped by its file descriptor; 0: mapped by IPC
   std::uint64_t bytes = 0;
-  ProcessorMask processors{};  // of the thread that makes the communicator
+  ProcessorMask processors{};  // processors of the thread that makes the communicator
 };
 
 // A peer's window as mapped here.

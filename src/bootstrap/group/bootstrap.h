@@ -32,9 +32,10 @@ namespace moe::bootstrap {
 struct Options {
   int nranks = 1;
   int rank = 0;
-  std::chrono::milliseconds timeout{30000};  // of join, and of each collective
+  std::chrono::milliseconds timeout{30000};  // timeout of join, and of each collective
   std::string interfaceName;                 // empty: chosen
-  int rendezvousRank = -1;                   // serves the unique id; -1: not known. Named if the rendezvous is missing
+  int rendezvousRank = -1;                   // the rank that serves the unique id; -1: not known. Sentences name it if
+                                             // the rendezvous is missing
   const Log* log = nullptr;                  // may be null; outlives the Bootstrap
 };
 
@@ -109,7 +110,7 @@ class Bootstrap {
   void announceLeaving() noexcept;
 
   bool hasLeft(int rank) const;    // any thread: the rank has said goodbye
-  bool isLeaving(int rank) const;  // any thread: that, or it has announced that it is leaving
+  bool isLeaving(int rank) const;  // any thread: the same, or the rank has announced that it is leaving
 
   // Waits for `company` (needs the monitor), says goodbye to all for at most about a second, and ends the monitor.
   // Idempotent. Afterwards only the queries may be called.

@@ -1,6 +1,6 @@
-// What a rank learns about another one that no longer does its part, how frames carry it, and how sentences name ranks.
-// Waits that ended by their deadlines are part of that: which rank waited for which, and who is to blame, as far as
-// that can tell. The code is pure; node.h explains how ranks learn of late waits.
+// News about ranks that no longer do their part, how frames carry it, and how sentences name ranks. It includes waits
+// that ended by their deadlines: which rank waited for which, and which rank is to blame, as far as these waits show.
+// The code is pure; node.h explains how ranks learn of late waits.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ Failure decodeReason(int rank, std::span<const std::uint8_t> payload);
 constexpr std::chrono::milliseconds kVerdict{1000};
 
 struct LateWait {
-  Failure failure;  // of the rank that waited: its report if nothing better is learned
+  Failure failure;  // the report of the rank that waited, in case nothing better is learned
   int awaited;      // the rank it waited for; its own rank: a part of itself
 };
 

@@ -62,7 +62,8 @@ class ProcessNumber {
  public:
   ProcessNumber() : page_(::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     if (page_ == MAP_FAILED) throw systemError("cannot map a page for the number of this process");
-    (void)::madvise(page_, kPageBytes, MADV_WIPEONFORK);  // Linux 4.14; before, the process id tells a child apart
+    (void)::madvise(page_, kPageBytes, MADV_WIPEONFORK);  // Linux 4.14; in older kernels the process id distinguishes a
+                                                          // child
   }
   ProcessNumber(const ProcessNumber&) = delete;
   ProcessNumber& operator=(const ProcessNumber&) = delete;

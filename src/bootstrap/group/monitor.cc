@@ -113,7 +113,7 @@ bool Monitor::mayLeave() {
 void Monitor::watch() {
   Deadline tick = Deadline::after(callbacks_.tick);
   while (!mayLeave()) {
-    // First, because some may be from before the start.
+    // These come first, because some may be from before the start.
     for (const Failure& failure : node_.takeNewFailures()) report(failure);
     reparent_.step();
     lookAtProcesses();

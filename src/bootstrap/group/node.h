@@ -222,7 +222,7 @@ class Node {
   std::vector<Failure> failures_;
   std::vector<Failure> newFailures_;
   LateWaits lateWaits_;
-  std::optional<Deadline> verdict_;  // a wait of this rank was late: when it stops asking who is to blame
+  std::optional<Deadline> verdict_;  // set if a wait of this rank was late: when it stops asking who is to blame
 
   Gather gather_;
   std::vector<SharedBytes> heldForParent_;

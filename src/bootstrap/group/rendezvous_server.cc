@@ -203,7 +203,7 @@ void RendezvousServer::refuse(Member& member) {
   member.link->pump(POLLOUT);
 }
 
-// Reads what a member sends after its Join: that it is done, or nothing until it closes.
+// Reads the frames that a member sends after its Join: either that it is done, or none until it closes.
 void RendezvousServer::listen(Member& member) {
   while (const auto frame = member.link->next()) {
     if (frame->type == FrameType::joined) member.done = true;

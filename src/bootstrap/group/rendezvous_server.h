@@ -37,7 +37,7 @@ class RendezvousServer {
  public:
   // `rank`: that of this process; -1: not known.
   RendezvousServer(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout, int rank);
-  void run();  // until the group has met or failed
+  void run();  // returns when the group has met or failed
   // Tells the waiting ranks what run() threw.
   void giveUp(moeResult_t result, const std::string& sentence);
 
@@ -77,7 +77,7 @@ class RendezvousServer {
   Mailbox owner_;
   int rank_;
   std::chrono::milliseconds shortageMax_;
-  std::atomic<bool> told_ = false;  // those who had come by then know that the group has failed
+  std::atomic<bool> told_ = false;  // the ranks that had come by then know that the group has failed
   std::atomic<bool> over_ = false;  // run() has ended
   std::atomic<bool> short_ = false;
   std::optional<Error> lack_;    // does not change once short_ is set

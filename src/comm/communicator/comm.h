@@ -48,7 +48,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   const WindowLayout& layout() const { return room_.view.at; }
   const CommView& view() const { return room_.view; }
   Room& room() { return room_; }
-  // That of this rank alone, which is made for its first handle.
+  // The room of this rank alone, which is made for its first handle.
   Room& localRoom();
   const Log& log() const { return *log_; }
   const std::vector<Peer>& peers() const { return peers_; }
@@ -90,7 +90,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void noteReaders() noexcept { hasReaders_ = true; }
   bool hasReaders() const { return hasReaders_; }
 
-  // The next handle's: from 0. Of those of localOnly, which other ranks need not have: from -1 down.
+  // The number of the next handle, from 0 up. Handles of localOnly, which other ranks need not have, are numbered from
+  // -1 down.
   int takeHandleNumber(bool localOnly) { return localOnly ? --localHandlesMade_ : handlesMade_++; }
   // Handles live until they are removed, and no longer than the communicator, which knows nothing of them.
   template <class Handle>
@@ -118,7 +119,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void finishPuts() noexcept;
   // NULL until there is memory for it.
   WaitOrders* orders() const { return reinterpret_cast<WaitOrders*>(orders_.get()); }
-  // What steps of the local room write: behind that of the group's.
+  // The failure record of the local room's steps. It follows the record of the group's steps.
   Failure* localFailure() const { return reinterpret_cast<Failure*>(failure_.get()) + 1; }
 
   const pid_t process_ = ::getpid();
@@ -128,12 +129,12 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::unique_ptr<Log> log_;
   ErrorState errors_;
   KeptBack transportReports_;
-  std::unique_ptr<Watch> watch_;  // if it is watched. Transports may report failures to it until they are gone
+  std::unique_ptr<Watch> watch_;  // NULL: not watched. Transports may report failures to it until they are destroyed
   std::unique_ptr<Backend> backend_;
   Memory failure_, orders_, departed_, far_;
   Room room_;
   std::vector<Peer> peers_;
-  std::unique_ptr<RemoteTransport> remote_;  // if there are several domains
+  std::unique_ptr<RemoteTransport> remote_;  // NULL: there is one domain
   std::shared_ptr<WindowHeap> heap_;
   std::unique_ptr<Room> localRoom_;
   std::vector<std::shared_ptr<void>> handles_;
@@ -151,10 +152,10 @@ void requireRanks(int nranks);
 // The shape that a configuration asks for, with domains of `domainSize` ranks.
 CommShape shapeOf(int nranks, int domainSize, const Config& config);
 
-// That of a communicator's local room.
+// The shape of a communicator's local room.
 CommShape localShape(CommShape shape);
 
-// How many ranks a domain of this configuration has. If that depends on the hosts: all.
+// The number of ranks in a domain of this configuration. If it depends on the hosts, the result is nranks.
 int domainSizeOf(int nranks, const Config& config);
 
 // For the log of init (init_log.cc).

@@ -191,8 +191,8 @@ class CommInit {
     if (comm_->room_.shape.domains() > 1) comm_->room_.operations = OutstandingOperations(1);
   }
 
-  // Ranks that are threads use each other's windows by address, and a device reaches memory of another one there only
-  // if that is not shared by a descriptor.
+  // Ranks that are threads of one process use each other's windows by address. A device reaches another device's memory
+  // in this way only if that memory is not shared by a descriptor.
   WindowSharing windowSharing() const {
     const auto wanted = static_cast<WindowSharing>(comm_->config_.window);
     if (!sharesProcess_) return wanted;

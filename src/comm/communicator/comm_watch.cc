@@ -1,4 +1,4 @@
-// What a communicator shows of its latest steps: in dumps, and to whoever watches it from outside.
+// Shows the latest steps of a communicator: in dumps, and to programs that watch it from outside.
 #include <fmt/format.h>
 
 #include "comm/communicator/comm.h"
@@ -10,7 +10,7 @@ constexpr std::chrono::milliseconds kCopyEnd{2000};
 
 }  // namespace
 
-// A hash of the group's key, which tells nothing of it.
+// A hash of the group's key, which does not reveal the key.
 std::string Comm::job() const {
   const bootstrap::Key hash = bootstrap_->keyFor("recorder", 0);
   return fmt::format("{:02x}", fmt::join(hash.begin(), hash.begin() + 8, ""));

@@ -57,7 +57,7 @@ inline constexpr int kNotStaged = -1;
 // Knows which send-only operations await their completion, and so which operations may not start yet.
 class OutstandingOperations {
  public:
-  // `combines`: HT combines whose buffers there are.
+  // `combines`: the number of HT combines for which there are buffers.
   explicit OutstandingOperations(int combines = kParities) {
     at(Series::htDispatches) = Outstanding(kParities);
     at(Series::htCombines) = Outstanding(combines);
@@ -89,9 +89,9 @@ class OutstandingOperations {
 
 struct Room {
   CommShape shape;
-  CommView view{};  // its rank and nranks are of the room
+  CommView view{};  // its rank and nranks are those of the room
   Memory state, table;
-  std::unique_ptr<Window> window;  // that peers map; a room of one rank has private memory instead
+  std::unique_ptr<Window> window;  // the window that peers map; a room of one rank has private memory instead
   Memory own;
   OutstandingOperations operations;
   int llHandles[kLlSetsMax] = {};
@@ -108,7 +108,7 @@ struct Room {
   void giveBackLlSet(int set) { --llHandles[set]; }
 };
 
-// What steps see of a shape's sizes.
+// The sizes of a shape, in the form that steps use.
 inline void showSizes(const CommShape& shape, CommView* view) {
   view->tokensMax = shape.tokensMax;
   view->llTokensMax = shape.llTokensMax;

@@ -37,7 +37,7 @@ struct Limits {
 struct Config {
   std::int32_t backend = moeBackendAuto;
   std::int32_t device = -1;
-  std::int32_t modes = moeModeAuto;  // moeModeAuto: both
+  std::int32_t modes = moeModeAuto;  // moeModeAuto: the communicator has both
   std::int32_t tokensMax = 0;
   std::int32_t llTokensMax = 0;
   std::int32_t rowBytesMax = 0;

@@ -18,15 +18,15 @@ void dispatch(Handle& handle, const DispatchRequest& asked, moeStream_t stream);
 void combine(Handle& handle, const CombineRequest& asked, moeStream_t stream);
 void describeSent(Handle& handle, const moeSent_t& sent, moeStream_t stream);
 
-// The same, of this rank's refusals alone. They let the others go on: comm/recorder/refused.h says how, decision 0095
-// why.
+// These calls only refuse. They let the other ranks go on: comm/recorder/refused.h says how, and decision 0095 why.
 void refuseRoute(Handle& handle, moeStream_t stream);
 void refuseDispatch(Handle& handle, moeStream_t stream);
 void refuseCombine(Handle& handle, const moeCombineArgs_t& args, moeStream_t stream);
-// What they route: writes kRefusedIdsBytes to memory that steps can read, a token whose entries cannot be.
+// Writes the ids that a refused route uses, kRefusedIdsBytes in memory that steps can read: one token whose entries are
+// invalid.
 const std::uint8_t* writeRefusedIds(std::uint8_t* at, bool wideIndex);
 
-// Behind an operation that has brought rows, if its caller wants to know more of them.
+// Launches the description of rows behind the operation that has brought them, if its caller asks for it.
 void describeArrived(Handle& handle, const StepParams& params, moeStream_t stream);
 
 }  // namespace moe

@@ -10,7 +10,7 @@ class CombineCall {
  public:
   CombineCall(Handle& handle, const CombineRequest& asked);
 
-  // What is to be launched. Throws unless all arguments are good.
+  // The operation to launch. Throws unless all arguments are good.
   Operation& operation();
 
  private:
@@ -21,7 +21,7 @@ class CombineCall {
   void checkWeights() const;
   void checkPlaces() const;
 
-  // Parameters.
+  // Fill the parameters of the step.
   void takeArguments();
   void placeRows();
 
@@ -32,12 +32,12 @@ class CombineCall {
   Operation operation_;
 };
 
-// What the rows of a combine are: their type and bytes, here and on the wire, and the terms that follow.
+// Describes the rows of a combine: their type, their bytes here and on the wire, and the terms that follow from these.
 void describeRows(const moeCombineArgs_t& args, bool grads, CombineArgs* out);
 
-// Chooses the launch of a combine whose arguments stand, and cuts its rows into parts.
+// Chooses the launch of a combine whose arguments are set, and divides its rows into parts.
 struct CombinePlan {
-  std::int32_t sms, completeSms;  // 0: the communicator's setting; that of the first part
+  std::int32_t sms, completeSms;  // if 0: for sms the communicator's setting, for completeSms that of the first part
   bool coded;                     // rows travel in a wire format
 };
 void planCombine(const Handle& handle, const CombinePlan& plan, Operation* operation);
@@ -45,12 +45,14 @@ void planCombine(const Handle& handle, const CombinePlan& plan, Operation* opera
 // The words that a combine waits for before it reads rows (combine_ready.cc), and where each row has its word.
 void checkReady(const Handle& handle, const CombineRequest& asked);
 ReadyWords readyWords(const Handle& handle, const moeReady_t& ready);
-// At least so many words are read. Only the device knows how many blocks EXPERT_MAJOR has: of those it is one.
+// The least number of words that are read. For EXPERT_MAJOR it is 1, because only the device knows how many blocks
+// there are.
 std::int64_t readyWordCount(const Handle& handle, const moeReady_t& ready);
 
 // The wire format of a combine (combine_wire.cc).
 void checkWire(const Handle& handle, const moeCombineArgs_t& args);
-// `parts` with a byte for each element, as parts of whole units. Each part of a row with a float needs a copy of it.
+// Converts `parts`, with a byte for each element, to parts of whole units. If rows carry a float, each part needs a
+// copy of it.
 Parts wireParts(const Parts& parts, const CombineArgs& args);
 
 }  // namespace moe

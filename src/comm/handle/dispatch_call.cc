@@ -145,7 +145,7 @@ void DispatchCall::plan() {
   const bool casts = d.cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args_.hidden) : d.rowBytes;
   const std::uint32_t arriving = casts ? d.cast.codeBytes : d.rowBytes;
-  // A block for each row that comes, where rows are placed.
+  // Where rows go to places, there is a block for each arriving row.
   const int rows =
       operation_.step == Step::llPlacedDispatch ? std::max(tokens_, handle_.arrivingRowsGuess(tokens_)) : tokens_;
   const Workload work =

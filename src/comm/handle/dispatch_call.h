@@ -1,5 +1,5 @@
-// A dispatch: of a route that was made before, or together with one; and the parts of its arguments that have their own
-// files (output_grid.cc, dispatch_payloads.cc, dispatch_cast.cc, describe_call.cc).
+// A dispatch on an earlier route, or together with a route; and the parts of its arguments that have their own files
+// (output_grid.cc, dispatch_payloads.cc, dispatch_cast.cc, describe_call.cc).
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace moe {
 // Where the words beside an output's rows are: scales of a cast, and payloads.
 class OutputGrid {
  public:
-  // Of a dispatch whose ranks have at most `bound` tokens, to an output with room for `rowsMax` rows.
+  // For a dispatch whose ranks have at most `bound` tokens, to an output with room for `rowsMax` rows.
   OutputGrid(const Handle& handle, int bound, std::int64_t rowsMax)
       : shape_(handle.shape()),
         experts_(handle.localExperts()),
@@ -24,19 +24,19 @@ class OutputGrid {
         bound_(bound),
         rowsMax_(rowsMax) {}
 
-  // Rows that can come. Their number fits 31 bits.
+  // The most rows that can come. The number fits 31 bits.
   std::int64_t rows() const { return std::min<std::int64_t>(rowsMax_, INT_MAX); }
   std::int64_t rowsMax() const { return rowsMax_; }
   Layout layout() const { return shape_.layout; }
   int experts() const { return experts_; }
 
-  // `words` of a row, in a moeScales layout.
+  // The grid for `words` words per row, in a moeScales layout.
   ScaleGrid of(int layout, int words) const {
     return layout == moeScales128x4 ? blocked(words) : ofWords(layout, words);
   }
   ScaleGrid ofWords(int layout, int words) const;
   ScaleGrid blocked(int words) const;
-  // Of an output in blocks, with `rowBytes` of each row.
+  // The bytes of an output in blocks, with `rowBytes` bytes per row.
   std::int64_t blockedBytes(std::int64_t rowBytes) const;
 
  private:
@@ -54,11 +54,11 @@ class DispatchPayloads {
   // Checks the arguments and says where words are. `tokens`: those that are sent.
   DispatchPayloads(const Handle& handle, const DispatchRequest& asked, const OutputGrid& grid, int tokens);
 
-  // On the wire, payloads are side payload: sets what follows.
+  // Sets the arguments of the step. On the wire, payloads are side payload.
   void place(std::int32_t* blockOffsets, DispatchArgs* out) const;
-  // What terms say of them.
+  // The number by which terms compare payloads.
   int fingerprint() const;
-  // Of payloads that there are not, NULL.
+  // Unused entries of these arrays are NULL.
   const std::array<Extent, kPayloadsMax>& inputs() const { return inputs_; }
   const std::array<Extent, kPayloadsMax>& outputs() const { return outputs_; }
 
@@ -68,13 +68,13 @@ class DispatchPayloads {
   void checkBytes(const Handle& handle) const;
 
   PayloadArgs args_{};
-  bool words_;  // areWords
+  bool words_;  // result of areWords
   bool array_;  // how this rank moves them: peers see no difference between an array and dense words in LL slots
   std::array<Extent, kPayloadsMax> inputs_{}, outputs_{};
   int byRows_ = 0;  // words of payloads that are stored row by row
 };
 
-// What a dispatch tells of its rows (describe_call.cc).
+// The arrays in which a dispatch describes its rows (describe_call.cc).
 class Description {
  public:
   // Checks the arguments.
@@ -97,7 +97,7 @@ class DispatchCall {
   DispatchCall(const RouteCall& route, const DispatchRequest& asked)
       : DispatchCall(route.handle(), asked, &route, route.name(), route.args().tokens, route.bound()) {}
 
-  // What is to be launched. Throws unless all arguments are good.
+  // The operation to launch. Throws unless all arguments are good.
   Operation& operation();
 
  private:
@@ -113,7 +113,7 @@ class DispatchCall {
   void checkOutputs() const;
   void checkPlaces(const Description& description, const DispatchPayloads& payloads) const;
 
-  // Parameters.
+  // Fill the parameters of the step.
   void takeArguments(const Description& description, const DispatchPayloads& payloads);
   const float* rowWeights() const;
   void placeOutput(const DispatchPayloads& payloads);
@@ -122,17 +122,17 @@ class DispatchCall {
   Handle& handle_;
   const DispatchRequest& asked_;
   const moeDispatchArgs_t& args_;
-  const RouteCall* route_;  // that the same call makes; NULL: it was made before
+  const RouteCall* route_;  // the route that the same call makes; NULL: it was made before
   const char* name_;
-  int tokens_;       // of the route
-  OutputGrid grid_;  // of the output
+  int tokens_;       // tokens of the route
+  OutputGrid grid_;  // places of the output
   Operation operation_;
 };
 
-// The cast of a dispatch (dispatch_cast.cc): checks its arguments and says where its scales go; rowWeights is left
-// open. Without a cast: that nothing asks for scales.
+// Checks the cast of a dispatch (dispatch_cast.cc) and returns where its scales go, but not rowWeights. Without a cast
+// it checks that no argument asks for scales.
 CastArgs castArgs(const DispatchRequest& asked, const OutputGrid& grid);
-// Of args.cast.outScales.
+// The bytes of args.cast.outScales.
 std::int64_t outScaleBytes(const DispatchRequest& asked, const OutputGrid& grid);
 
 }  // namespace moe

@@ -65,7 +65,8 @@ void checkScales(const moeDispatchArgs_t& args, const moeCast_t& cast) {
   requireAligned(cast.globalScale, "args.cast.globalScale", alignof(float));
 }
 
-// With the bit for small magnitudes, where the format has a bound that it takes away.
+// The type, with the bit for small magnitudes if the caller wants it and the format has a lower bound that the bit
+// lifts.
 int typeOf(const moeCast_t& cast) {
   const bool bounded = castBlockElements(cast.type) == 128;
   return cast.type | (bounded && (cast.flags & moeCastExact) != 0 ? kCastExact : 0);

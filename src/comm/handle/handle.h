@@ -45,16 +45,16 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
     return shape_.layout == Layout::expertMajor || shape_.layout == Layout::expertMajorPadded;
   }
   int localExperts() const { return shape_.map.count(room_.view.rank); }
-  int firstExpert() const { return firstExpert_; }  // among all ranks' experts
+  int firstExpert() const { return firstExpert_; }  // its index among the experts of all ranks
   std::size_t indexBytes() const { return shape_.wideIndex ? sizeof(std::int64_t) : sizeof(std::int32_t); }
-  int tokens() const { return tokens_; }            // of the last route; -1: none yet
-  int tokensBound() const { return tokensBound_; }  // of the next one
+  int tokens() const { return tokens_; }            // tokens of the last route; -1: none yet
+  int tokensBound() const { return tokensBound_; }  // bound of the next one
   // Whether a dispatch that comes with a route routes in its own step.
   bool routesInDispatch() const { return routesInDispatch_; }
   // The rows that this rank sends if each of its tokens goes to as many ranks as possible. It only decides how rows are
   // cut among warps.
   int arrivingRowsGuess(int tokens) const { return tokens * view_.destinationsMax; }
-  // As Comm's. Steps of a room of its own reach no heap: there memory is checked, but has no offset.
+  // As Comm::windowOffset. Steps of a local room reach no heap, so memory is checked there but has no offset.
   std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
   RefusedMemory& refused() { return refused_; }
 
@@ -63,15 +63,15 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void checkNotPending(const char* call) const;
   void checkOutstanding(OperationKind kind, const char* call) const;
 
-  // What every step of this handle is launched with.
+  // The arguments with which every step of this handle is launched.
   StepParams params() const;
   void launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream);
   // Launches an operation and, unless it is only begun, what follows it.
   void start(const Operation& operation, moeStream_t stream);
   std::uint32_t nextTicket(moeStream_t stream) const { return tickets_.next(backend().capturing(stream)); }
-  // A step that routes has been launched.
+  // Called when a step that routes has been launched.
   void noteRoute(const StepParams& params) noexcept;
-  // The route that has been launched is one of no tokens: a refused one.
+  // Called when a refused route has been launched, which has no tokens.
   void forgetTokens() noexcept { tokens_ = 0; }
 
  private:
@@ -92,7 +92,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   // The staging area that an operation uses, or kNotStaged.
   int stagingOf(OperationKind kind, const StepParams& p) const;
   Series seriesOf(OperationKind kind) const;
-  // The steps behind an operation, for those who ask.
+  // Launches the steps that follow an operation, if the caller asks for any.
   void follow(OperationKind kind, const StepParams& params, moeStream_t stream);
 
   Comm& comm_;
@@ -103,15 +103,15 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   Memory block_, hostCounts_;
   RefusedMemory refused_;
   Statistics statistics_;
-  HandleView view_{};              // its tokensMax and terms: of the last route
-  Placement* placementMemory_;     // for a placement's table; view_ names it while there is one
+  HandleView view_{};              // its tokensMax and terms are those of the last route
+  Placement* placementMemory_;     // memory for a placement's table; view_ points to it while there is a placement
   bool placementWritten_ = false;  // captured routes may use the table from now on
   int tokens_ = -1;
   int tokensBound_;
   bool routesInDispatch_;
   Tickets tickets_;
-  std::vector<std::int32_t> countsOnHost_;  // of the latest moeHandleGetCounts, in the order of the words
-  std::string sentence_;                    // of the latest status
+  std::vector<std::int32_t> countsOnHost_;  // counts of the latest moeHandleGetCounts, in the order of the words
+  std::string sentence_;                    // sentence of the latest status
   Pending pending_;
 };
 

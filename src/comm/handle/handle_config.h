@@ -1,5 +1,5 @@
-// What a caller says of a handle, checked and brought to one form. All throw moeInvalidArgument, naming the field and
-// its value.
+// The configuration of a handle, checked and brought to one form. All functions throw moeInvalidArgument, naming the
+// field and its value.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace moe {
 
-// What a configuration asks for, in a communicator.
+// The shape that a configuration asks for, in a communicator.
 HandleShape handleShape(const moeHandleConfig_t& config, const Comm& comm, const Backend& backend);
 
-// Where experts are: the logical expert of each physical one; -1: none.
+// The places of experts: the logical expert of each physical one; -1: none.
 std::vector<std::int32_t> logicalExpertsOf(const moePlacement_t& placement, const ExpertMap& map);
 
 }  // namespace moe

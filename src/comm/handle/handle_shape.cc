@@ -12,7 +12,7 @@
 namespace moe {
 namespace {
 
-// How many processors the ranks of each host have, from what every rank has told all others.
+// The number of processors that the ranks of each host have, from the cards of all ranks.
 Processors processorsOf(const std::vector<Peer>& peers) {
   struct Host {
     const bootstrap::HostIdentity* identity;

@@ -1,4 +1,4 @@
-// What an operation of a handle is launched with, and the tickets of routes.
+// The arguments with which an operation of a handle is launched, and the tickets of routes.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@ struct Operation {
   StepParams params;
   bool sendOnly;  // only begun: moeComplete ends it
   LaunchShape shape{};
-  LaunchShape completing{};  // of moeComplete
+  LaunchShape completing{};  // shape of moeComplete's step
 };
 
-// Of calls in which this rank takes part with a refusal: what their steps read and write. refused_calls.cc.
+// The memory that steps read and write in calls in which this rank takes part with a refusal (refused_calls.cc).
 struct RefusedMemory {
-  const std::uint8_t* ids = nullptr;  // a token whose entries cannot be, behind the host's counts
-  Memory sums;                        // of LL combines; made by the first one
+  const std::uint8_t* ids = nullptr;  // a token whose entries are invalid; it lies behind the host's counts
+  Memory sums;                        // for LL combines; allocated by the first one
   std::size_t sumsBytes = 0;
 };
 
@@ -33,7 +33,7 @@ class Tickets {
  public:
   // The ticket of the next call. A captured call may be replayed any number of times, or never: its ticket is 1.
   std::uint32_t next(bool captured) const { return captured ? kCaptured : given_ + 1; }
-  // The call with this ticket has been launched.
+  // Called when the call with this ticket has been launched.
   void launched(std::uint32_t ticket) noexcept {
     given_ = std::max(given_, ticket);
     expected_ = std::max(expected_, ticket);

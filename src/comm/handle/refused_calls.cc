@@ -27,7 +27,7 @@ RouteArgs refusedRoute(Handle& handle) {
   return {handle.refused().ids, nullptr, 1};
 }
 
-// `routes`: in the same step.
+// `routes`: the step routes too.
 Operation refusedDispatch(Handle& handle, const char* name, int tokens, bool routes) {
   handle.checkOutstanding(OperationKind::dispatch, name);
   const Step step = routes ? Step::llRouteDispatch : dispatchStep(handle.view(), false);
@@ -57,7 +57,7 @@ std::uint8_t* refusedSums(Handle& handle, std::size_t bytes) {
   return static_cast<std::uint8_t*>(memory.sums.get());
 }
 
-// Of LL, rows come for this rank's tokens as for those of others, and must be taken.
+// In LL, rows come for this rank's tokens as for those of other ranks, and must be taken.
 CombineArgs refusedLlCombine(Handle& handle, const moeCombineArgs_t& args) {
   checkRow(handle.room(), args.rowType, args.hidden, "moeCombine");
   if (args.rowType == moeRowBytes) refuse("args.rowType is opaque bytes, which cannot be summed");

@@ -1,5 +1,5 @@
 // What a caller asks of a dispatch or combine, in structs of this version: the arguments, and copies of the optional
-// structs that they point to. One that the caller left out is as its initializer makes it.
+// structs that they point to. A struct that the caller left out has the values of its initializer.
 #pragma once
 
 #include <moecomm.h>
@@ -11,7 +11,7 @@
 namespace moe {
 
 struct DispatchRequest {
-  // Throws if a struct or the number of payloads is not good. Of a refusal only the arguments are read.
+  // Throws if a struct or the number of payloads is not good. In a refusal only the arguments are read.
   explicit DispatchRequest(const moeDispatchArgs_t* user);
 
   moeDispatchArgs_t args;
@@ -21,7 +21,7 @@ struct DispatchRequest {
 };
 
 struct CombineRequest {
-  explicit CombineRequest(const moeCombineArgs_t* user);  // likewise
+  explicit CombineRequest(const moeCombineArgs_t* user);  // the same
 
   bool carriesGrads() const { return args.grads != nullptr; }
 

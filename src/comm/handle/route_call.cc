@@ -15,7 +15,7 @@ RouteCall::RouteCall(Handle& handle, const RouteArgs& args, const char* name)
   handle.checkNotPending(name);
 }
 
-// Names what bounds a route's tokens.
+// The name of the setting that bounds a route's tokens.
 void RouteCall::checkTokens() const {
   const std::int32_t tokens = args_.tokens;
   if (tokens >= 0 && tokens <= bound_) return;

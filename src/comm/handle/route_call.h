@@ -13,7 +13,7 @@ class RouteCall {
   Handle& handle() const { return handle_; }
   const char* name() const { return name_; }
   const RouteArgs& args() const { return args_; }
-  int bound() const { return bound_; }  // most tokens of a rank
+  int bound() const { return bound_; }  // the most tokens of a rank
 
   // Makes the parameters of a step those of this route.
   void describe(StepParams* params) const;

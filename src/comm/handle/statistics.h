@@ -1,4 +1,5 @@
-// What the operations of a handle add up, for those who ask: moeStatistics_t, and the arrays of single calls.
+// The sums that operations of a handle update, for callers who ask for them: moeStatistics_t, and the arrays of single
+// calls.
 #pragma once
 
 #include "backend/backend.h"
@@ -15,14 +16,15 @@ struct CallCounters {
 
 class Statistics {
  public:
-  // Of a handle with `experts` local experts. `kept`: config.statistics. Without, calls may still count for themselves.
+  // The statistics of a handle with `experts` local experts. `kept`: config.statistics. Without it, single calls may
+  // still have their own arrays.
   Statistics(Backend& backend, const Allocator& allocator, int nranks, int experts, bool kept);
 
   // Throws moeInvalidUsage if none are kept.
   moeStatistics_t all() const;
-  // Says what an operation adds to, and whether its waits are timed.
+  // Sets the sums that an operation updates, and whether its waits are timed.
   void count(OperationKind kind, const CallCounters& call, StepParams* params) const;
-  // The same of a route, which only waits.
+  // The same for a route, which only waits.
   void timeRoute(StepParams* params) const {
     if (kept()) params->comm.waits = waits_;
   }
@@ -31,8 +33,8 @@ class Statistics {
   bool kept() const { return lateSteps_ != nullptr; }
 
   Memory memory_;
-  std::uint64_t* waits_ = nullptr;  // how long the step that runs has waited for each rank
-  // Of a handle that keeps none: NULL.
+  std::uint64_t* waits_ = nullptr;  // how long the running step has waited for each rank
+  // NULL in a handle that keeps no statistics.
   std::int64_t* rowsPerExpert_ = nullptr;
   std::int64_t* rowsPerRank_ = nullptr;
   std::int64_t* dispatchWaitNs_ = nullptr;

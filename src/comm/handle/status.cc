@@ -13,9 +13,9 @@ namespace {
 
 static_assert(kBadArgument == moeInvalidArgument && kBadUsage == moeInvalidUsage, "fault words are results");
 
-// What the steps that have run so far have left. A step that runs may be about to change it: the record is good if its
-// number is the same before and after. Acquiring loads, word by word, keep the second look behind the copy; a fence
-// would too, but ThreadSanitizer knows no fences.
+// The record that the steps so far have left. A running step may be changing it, so the copy is good only if the
+// record's number is the same before and after. Acquiring loads, word by word, keep the second look behind the copy. A
+// fence would do so too, but ThreadSanitizer knows no fences.
 std::optional<Failure> readFault(HostCounts* host) {
   const std::atomic_ref ready(host->fault.ready);
   auto* from = reinterpret_cast<std::uint64_t*>(&host->fault);

@@ -6,9 +6,9 @@
 namespace moe {
 
 struct CallSize {
-  int tokens;              // of the route that the operation uses
+  int tokens;              // bound of the route that the operation uses
   std::int32_t sms;        // 0: the communicator's setting
-  std::uint32_t rowBytes;  // that are cut into parts
+  std::uint32_t rowBytes;  // rows that are divided into parts
   std::uint32_t crossing;  // bytes per token and rank that cross between ranks
   bool movesOnly;          // rows come from or go to their final place, without a copy or sum here
 };

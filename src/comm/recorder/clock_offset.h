@@ -1,6 +1,6 @@
-// How far the wall clocks of two hosts are apart, from collectives that both take part in: nobody leaves one before
-// everybody has entered it. Each round narrows the bounds, to about the time that a collective takes. Ranks of one
-// kernel share a clock, and need none of it.
+// The difference between the wall clocks of two hosts. It is found by collectives of both, because nobody leaves a
+// collective before everybody has entered it. Each round narrows the bounds, to about the time that a collective takes.
+// Ranks of one kernel share a clock and do not need this.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace moe {
 struct FailureText {
   moeResult_t result;
   std::string sentence;
-  // For a wait that ended by its deadline: the rank that it was for, or this rank if it was for a part of itself.
+  // For a wait that ended by its deadline: the awaited rank, or this rank if it waited for a part of itself.
   std::optional<int> awaited = std::nullopt;
 };
 

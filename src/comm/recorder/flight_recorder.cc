@@ -65,12 +65,12 @@ std::string FlightRecorder::text(RecorderOwner owner, Deadline end) {
 void writeWholeFile(const std::string& path, const std::string& text) {
   const std::string part = path + ".part";
   const auto cannot = [&] { return Error(moeSystemError, "cannot write " + path + ": " + errorText(errno)); };
-  const auto giveUp = [&] {  // what went wrong, before the clearing away changes errno
+  const auto giveUp = [&] {  // the error, taken before the clean-up changes errno
     Error error = cannot();
     ::unlink(part.c_str());
     return error;
   };
-  ::unlink(part.c_str());  // of a process that ended meanwhile
+  ::unlink(part.c_str());  // left by a process that ended meanwhile
   const Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) throw cannot();
   SignalHeld tooLarge(SIGXFSZ);

@@ -33,7 +33,7 @@ class FlightRecorder {
   bool busy_ = false;  // a thread uses the snapshot
 };
 
-// Writes a file that only its user may read, or replaces it: whoever reads it sees the old text or the new one. Throws
+// Writes a file that only its user may read, or replaces it. A reader sees either the old text or the new one. Throws
 // moeSystemError naming the path.
 void writeWholeFile(const std::string& path, const std::string& text);
 

@@ -9,7 +9,7 @@
 namespace moe {
 namespace {
 
-// Of a record that the host has read while it was written, the step may be none.
+// If the host has read a record while it was being written, its step may be invalid.
 StepRow rowIfKnown(Step step) {
   constexpr StepRow kNone{{}, "?", StepKind::dispatch, StepFamily::htDispatch, Spread::once, false, 0, 0, 0};
   return static_cast<std::size_t>(step) < kStepCount ? rowOf(step) : kNone;
@@ -54,7 +54,7 @@ void addRecord(fmt::memory_buffer* json, const StepRecord& r) {
 
 std::vector<StepRecord> recordsOf(StepRecorder& copy) {
   std::vector<StepRecord> records;
-  std::uint64_t next = UINT64_MAX;  // begin of the step behind it
+  std::uint64_t next = UINT64_MAX;  // begin of the next step
   const std::uint64_t oldest = copy.steps > kRecordedSteps ? copy.steps - kRecordedSteps + 1 : 1;
   for (std::uint64_t number = copy.steps; number >= oldest; --number) {
     const StepRecord& record = *copy.of(number);

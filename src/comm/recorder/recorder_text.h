@@ -1,5 +1,5 @@
-// What the flight recorder has recorded, as JSON: the files of moeCommDump, and what moe_top is told. docs/guide/
-// watching.md describes every field. Pure functions; flight_recorder.h calls them.
+// The records of the flight recorder as JSON: the files of moeCommDump, and the answers to moe_top.
+// docs/guide/watching.md describes every field. These are pure functions; flight_recorder.h calls them.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace moe {
 
-// Whose records they are, and why they are shown.
+// The rank whose records these are, and the reason why they are shown.
 struct RecorderOwner {
   std::string job;  // hexadecimal, the same on all ranks of a communicator
   std::string host;
@@ -20,7 +20,7 @@ struct RecorderOwner {
   int rank = 0, nranks = 1, domainSize = 1, processId = 0;
   const char* reason = "call";  // call, failure, watch
   moeResult_t result = moeSuccess;
-  std::string sentence;  // of the failure
+  std::string sentence;  // sentence of the failure
   ClockReading clock{};
   ClockOffset toRank0{};
 };
@@ -28,10 +28,10 @@ struct RecorderOwner {
 // The whole records of a ring, oldest first. A record that was being overwritten when the ring was copied is left out.
 std::vector<StepRecord> recordsOf(StepRecorder& copy);
 
-// Makes ns of the ticks of a ring's records.
+// Converts the ticks in a ring's records to ns.
 void tellNanoseconds(StepRecorder* copy, const TickScale& scale);
 
-// `steps`: recorded so far, those that the ring has lost included.
+// `steps`: all steps recorded so far, including those that the ring has lost.
 std::string recorderText(const RecorderOwner& owner, std::uint64_t steps, const std::vector<StepRecord>& records);
 
 }  // namespace moe

@@ -1,6 +1,6 @@
-// What a rank says when it takes part in a call with a refusal instead of its arguments (moeRefused). To the steps it
-// is an argument that cannot be: an expert id, or terms like nobody else's; the host knows them again, and says what
-// they stand for (failure_text.cc). Decision 0095.
+// The values by which a rank takes part in a call with a refusal instead of its arguments (moeRefused). To steps they
+// are an invalid argument: an expert id, or terms that no other rank has. The host recognises them and says what they
+// mean (failure_text.cc). Decision 0095.
 #pragma once
 
 #include <array>
@@ -10,15 +10,17 @@
 
 namespace moe {
 
-// The expert id of such a route. No slip of a caller makes it.
+// The expert id of a refused route. A caller does not pass it by mistake.
 inline constexpr std::int32_t kRefusedId = INT32_MIN + 0x4d4f45;
-// What the step reads as the route's entries, and as a row: of the most entries of a token, in either index type.
+// The bytes that the step reads as the route's entries, and as a row: the most entries of a token, in either index
+// type.
 inline constexpr std::size_t kRefusedIdsBytes = 32 * sizeof(std::int64_t);
-// Fewer rows than an output or a combine's rows can hold: so too few, however few come.
+// A number of rows that an output, or a combine's rows, are said to hold. It is below 0, so it is too small even if no
+// rows come.
 inline constexpr std::int64_t kRefusedRows = -1;
 
-// A cast and a wire format that no other rank has, and a size of this rank's own: when several ranks refuse, they
-// differ from each other too.
+// A cast and a wire format that no other rank has. They go with a size of this rank's own, so that several ranks that
+// refuse differ from each other too.
 inline constexpr std::uint64_t kNoSuchCast = 15, kNoSuchWire = 15;
 inline std::uint64_t refusedDispatchTerms(int rank) {
   return dispatch_terms::kCast.packed(kNoSuchCast) | dispatch_terms::kHidden.packed(rank + 1);
@@ -33,7 +35,7 @@ inline bool saysRefused(Phase phase, std::int64_t terms) {
   return combines ? combine_terms::kWire.of(word) == kNoSuchWire : dispatch_terms::kCast.of(word) == kNoSuchCast;
 }
 
-// The rank that has refused a call, if that is the fault, else -1. `rank`: the one whose handle keeps the fault.
+// The rank that has refused a call, if this is the fault, else -1. `rank`: the rank whose handle keeps the fault.
 inline int refusingRank(const Failure& f, int rank) {
   switch (f.fault) {
     case Fault::badIndex:

@@ -19,7 +19,7 @@ namespace {
 using bootstrap::FrameType;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kGuestsMax = 4;     // that an answer is on its way to
+constexpr std::size_t kGuestsMax = 4;     // guests whose answers are on their way
 constexpr milliseconds kAnswerEnd{5000};  // for a guest to take its answer
 constexpr bootstrap::Lobby::Limits kLimits{8, milliseconds(2000), milliseconds(100)};
 
@@ -128,7 +128,7 @@ void Watch::failed() noexcept {
 
 void Watch::ring() noexcept {
   const std::uint64_t one = 1;
-  (void)!::write(bell_.get(), &one, sizeof one);  // full: it rings already
+  (void)!::write(bell_.get(), &one, sizeof one);  // it is full, so the thread is already awake
 }
 
 void Watch::run() {

@@ -1,6 +1,6 @@
 // The thread of a communicator that is watched from outside. It writes a dump when the communicator fails, and answers
-// moe_top on a UNIX socket. It exists only where a folder was named for one of these, and waits for nobody that the job
-// waits for: whatever a client does, it costs this thread's time, a few descriptors and one answer each.
+// moe_top on a UNIX socket. It exists only if a folder was named for one of these. The job never waits for it: a client
+// costs only this thread's time, a few descriptors and one answer.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace moe {
 struct WatchPlan {
   std::string dumpPath;    // file for a failure's dump; empty: none
   std::string socketPath;  // empty: none
-  bootstrap::Key key{};    // what a client must know
+  bootstrap::Key key{};    // a client must know it
   int rank = 0;
 };
 

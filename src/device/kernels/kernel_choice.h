@@ -13,8 +13,8 @@ struct KernelChoice {
   bool longRows;  // bulk sums only: for long rows
 };
 
-// The runtime's pointer to a kernel. NULL: there is no such kernel, or the step is of another family. The .cu file of
-// each family defines this function.
+// The runtime's pointer to a kernel. NULL: there is no such kernel, or the step belongs to another family. The .cu file
+// of each family defines this function.
 template <StepFamily kFamily>
 const void* kernelOf(const KernelChoice& choice);
 template <>

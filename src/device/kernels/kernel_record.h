@@ -1,7 +1,7 @@
-// How a kernel records its step (view/step_record.h). The last warp does, by its first lane: it is the one that ends
-// the epoch, and of a divided dispatch it waits for the rows. It notes when the step has begun, and leaves the record's
-// place in shared memory until it is done itself; other warps may end a little later. Waits of a kernel are not
-// recorded, except by the step that follows an operation with statistics (protocol/report/tally.h).
+// How a kernel records its step (view/step_record.h). The first lane of the last warp does it, because this warp ends
+// the epoch and, in a divided dispatch, waits for the rows. The lane notes when the step has begun, and keeps the
+// address of the record in shared memory until its warp is done. Other warps may end a little later. Waits of a kernel
+// are not recorded, except by the step that follows an operation with statistics (protocol/report/tally.h).
 #pragma once
 
 #include "device/policy/cuda/warp.h"
@@ -11,23 +11,23 @@ namespace moe {
 
 class KernelRecord {
  public:
-  // All threads, when the kernel has followed its predecessor.
+  // All threads call it when the kernel has followed its predecessor.
   template <Step kStep>
   static MOE_LANES void begin(const StepParams& p) {
     if (isWriter<kStep>(p)) write<kStep>(p, cuda_flags::nanoseconds());
   }
-  // The same later, of a kernel that began at `began`.
+  // The same, called later, for a kernel that began at `began`.
   template <Step kStep>
   static MOE_LANES void begin(const StepParams& p, std::uint64_t began) {
     if (isWriter<kStep>(p)) write<kStep>(p, began);
   }
-  // The time, for the thread that writes the record alone: to read it takes as long as to load a word.
+  // The time. Only the thread that writes the record reads the clock, because that takes as long as to load a word.
   template <Step kStep>
   static MOE_LANES std::uint64_t now(const StepParams& p) {
     return isWriter<kStep>(p) ? cuda_flags::nanoseconds() : 0;
   }
 
-  // All threads, at the end of a kernel whose record has begun.
+  // All threads call it at the end of a kernel whose record has begun.
   template <Step kStep>
   static MOE_LANES void end(const StepParams& p) {
     if (isWriter<kStep>(p)) open()->end = cuda_flags::nanoseconds();
@@ -55,7 +55,7 @@ class KernelRecord {
            blockIdx.x == gridDim.x - 1;
   }
 
-  // Two words of a record with one instruction.
+  // Stores two words of a record with one instruction.
   static MOE_LANES void store(std::uint64_t* to, std::uint64_t first, std::uint64_t second) {
     *reinterpret_cast<ulonglong2*>(to) = make_ulonglong2(first, second);
   }

@@ -1,4 +1,5 @@
-// The code of the LL steps of rows that stay in their slots.
+// The code of the LL steps whose warps are blocks: rows that stay in their slots, rows that go to places, and rows that
+// land.
 #pragma once
 
 #include "device/kernels/step_code.h"

@@ -1,5 +1,5 @@
-// The kernels of a family of steps, for its .cu file alone. They are that file's own: code of kernels that others may
-// refer to comes out a little larger.
+// The kernels of a family of steps. Only the family's .cu file includes this, and its kernels are local to it, because
+// kernels that other files may refer to get slightly larger code.
 #pragma once
 
 #include "device/kernels/kernel_choice.h"
@@ -20,7 +20,8 @@ MOE_LANES WarpIndex thisWarp() {
   return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks, blocks, 0, inBlock};
 }
 
-// A block of a step that does what it can before its predecessor has ended, and is recorded while it waits.
+// The policy of a step that works as far as possible before its predecessor has ended. Its record begins while it
+// waits.
 template <Step kStep>
 class RecordedBlock : public CudaBlock {
  public:
@@ -41,14 +42,15 @@ class RecordedBlock : public CudaBlock {
   }
 
  private:
-  // Each line of the parameters that is looked at first behind the wait would have to come from memory then.
+  // Reads each line of the parameters, so that it is in the cache when the wait is over. Otherwise it would come from
+  // memory then.
   MOE_LANES void fetchParameters() const {
     constexpr int kLine = 64 / sizeof(std::uint32_t), kWords = sizeof(StepParams) / sizeof(std::uint32_t);
     const auto* words = reinterpret_cast<const std::uint32_t*>(&params_);
     std::uint32_t any = 0;
 #pragma unroll 1
     for (int i = 0; i < kWords; i += kLine) any |= words[i];
-    if (any == kNever) __nanosleep(1);  // or the compiler would look at none
+    if (any == kNever) __nanosleep(1);  // so that the compiler keeps the loads
   }
   static constexpr std::uint32_t kNever = 0x9e3779b9;
 
@@ -127,7 +129,7 @@ const void* plainKernelOf(bool far) {
   return nullptr;
 }
 
-// Sums have one for short rows and one for long ones.
+// Sums have one bulk kernel for short rows and one for long ones.
 template <Step kStep>
 const void* bulkKernelOf(bool far, bool longRows) {
   if constexpr (rowOf(kStep).has(kFarBulk)) {

@@ -1,5 +1,5 @@
-// The tables of an LL dispatch that routes. Each block of lanes that share scratch memory has its own: of the tokens
-// that it sends, some at once, and of the rows that it takes.
+// The tables of an LL dispatch that routes. Each block of lanes that share scratch memory has tables of its own: for
+// the tokens that it sends, some at a time, and for the rows that it takes.
 #pragma once
 
 #include "device/view/flag.h"
@@ -7,20 +7,21 @@
 
 namespace moe {
 
-// Handles whose tables are larger, or that are for more tokens, route in a step of their own. A block's scratch memory
-// holds this much. Each block looks at all tokens before its own, so many tokens are better counted once.
+// Handles with larger tables, or for more tokens, route in a step of their own. Tables must fit into a block's scratch
+// memory. Each block looks at all tokens before its own, so with many tokens it is faster to count them once for all.
 inline constexpr std::int64_t kLlTableBytesMax = 40 << 10;
 inline constexpr int kLlRouteTokensMax = 1024;
 static_assert(kLlRouteTokensMax <= kFlagRowsMax, "a flag says how many rows came");
 
-// Tokens of a block at once, one bit each; and rows.
+// How many tokens a block handles at a time, one bit each, and how many rows.
 inline constexpr int kLlTokensAtOnce = 32, kLlRowsAtOnce = 16;
 
-// Where a handle has them, in words from the beginning of a block's memory.
+// Where a handle's tables lie, in words from the beginning of a block's memory.
 struct LlTableLayout {
-  // Of the tokens that are sent. Buckets as in the route. Bits of ranks: first this domain's first rank, then the
-  // domain's others, then all other ranks in order.
-  int earlier;   // uint32 [chunks of tokensMax][nranks] bit t: token t of the chunk, before the block's, goes there
+  // Tables of the tokens that are sent. Buckets are those of the route. The bits of ranks begin with the ranks of this
+  // domain, in order; the bits of all other ranks follow, in order.
+  int earlier;   // uint32 [chunks of tokensMax][nranks] bit t: token t of the chunk precedes the block's tokens and
+                 // goes there
   int before;    // uint32 [buckets] users among this rank's tokens before those at hand
   int users;     // uint32 [buckets] bit t: token t of those at hand
   int ranks;     // uint32 [kLlTokensAtOnce][rankWords] the ranks that a token goes to
@@ -28,27 +29,28 @@ struct LlTableLayout {
   int ids;       // int32 [kLlTokensAtOnce][topk] as the handle keeps them
   int weights;   // float [kLlTokensAtOnce][topk]
   int lastRows;  // int32 [nranks] rows that went to each rank in the set's dispatch before
-  int slots;     // uint64 [nranks] addresses of this rank's first slot at each
-  int toldTo;    // uint64 [nranks] the same of what it tells
-  // Of what comes.
+  int slots;     // uint64 [nranks] addresses of this rank's first slot at each rank
+  int toldTo;    // uint64 [nranks] addresses of its metadata at each rank
+  // Tables of the rows that arrive.
   int rankRows;       // int32 [nranks] rows of each source
   int rankOffsets;    // int32 [nranks + 1] as in the handle
   int expertOffsets;  // int32 [localExperts + 1]
   int rowsPerExpert;  // int32 [localExperts]
-  int entriesBefore;  // int32 [nranks][localExperts] entries of earlier ranks
-  int toldBy;         // uint64 [nranks] addresses of what each source tells, in steps whose warps are blocks
-  int arrived;        // uint64 [nranks] the same of its first slot
+  int entriesBefore;  // int32 [nranks][localExperts] entries of the ranks before each rank
+  int toldBy;         // uint64 [nranks] addresses of each source's metadata, in steps whose warps are blocks
+  int arrived;        // uint64 [nranks] addresses of each source's first slot
   int headers;        // Quad [kLlRowsAtOnce][headerQuads] of the rows at hand, as they came
   int end;
 };
 
-// What a block notes. Not 0: an id cannot be; the rank is to stop; slots must be waited for; and an LlVerdict.
+// Words that a block notes. The first three are not 0 if an id is invalid, if the rank is to stop, and if the block
+// must wait for slots. The fourth is an LlVerdict.
 enum LlWord { kLlFaulty, kLlStops, kLlWaits, kLlVerdict, kLlWords };
 
 MOE_HOST_DEVICE constexpr int llRankWords(int nranks) {
   return (nranks + 31) / 32;
 }
-// Chunks of so many tokens.
+// The number of chunks of `tokens` tokens.
 MOE_HOST_DEVICE constexpr int llChunks(int tokens) {
   return (tokens + kChunkTokens - 1) / kChunkTokens;
 }

@@ -1,5 +1,6 @@
-// The steps that a backend can launch, and all that is known of a step without its code: one row of a table for each.
-// Which step an operation takes. Who adds a step adds its name, its row, and its code (device/kernels).
+// The steps that a backend can launch. A table has one row for each step, with everything that is known of it without
+// its code. The functions below choose the step of an operation. A new step needs its name, its row, and its code
+// (device/kernels).
 #pragma once
 
 #include <algorithm>
@@ -36,13 +37,13 @@ enum class Step {
   tally
 };
 
-// `report`: tells of a route or operation that is over. It reaches no other rank and waits for none.
+// `report`: a step about a route or an operation that is over. It reaches no other rank and waits for none.
 enum class StepKind { route, dispatch, combine, report };
 // How rows are handed over: all at once, in waves, or in waves over rails.
 enum class Spread { once, waves, rails };
 // Steps whose code is compiled together. `cast`: dispatches of rows that are cast or have payloads; `codedCombine`:
-// combines whose rows travel in a wire format; `slots`: what most decoders run, of rows that stay in their slots. They
-// are steps of their own, so that others carry nothing of it.
+// combines whose rows travel in a wire format; `slots`: plain LL steps, whose warps are blocks and which most decoders
+// run. These are separate steps, so that other steps carry nothing of them.
 enum class StepFamily { route, htDispatch, cast, ll, combine, codedCombine, slots };
 // The kernels of a step on a GPU: for one domain and for several, and those with bulk copies.
 enum StepKernels : int { kNear = 1, kFar = 2, kBulk = 4, kFarBulk = 8 };
@@ -55,8 +56,8 @@ struct StepRow {
   Spread spread;
   bool lands;    // a combine whose rows land at their owners
   int kernels;   // StepKernels
-  int warps;     // of a block of its plain kernels, at most: the more, the fewer registers each has
-  int farWarps;  // of that for several domains; 0: there is none
+  int warps;     // most warps of a block of its plain kernels; the more warps, the fewer registers each has
+  int farWarps;  // the same for the kernel for several domains; 0: there is none
 
   MOE_HOST_DEVICE constexpr bool has(StepKernels kernel) const { return (kernels & kernel) != 0; }
   MOE_HOST_DEVICE constexpr bool combines() const { return kind == StepKind::combine; }
@@ -68,7 +69,8 @@ struct StepRow {
   MOE_HOST_DEVICE constexpr bool computes() const { return kind == StepKind::route || kind == StepKind::report; }
   // On a GPU each of their warps is a whole block.
   MOE_HOST_DEVICE constexpr bool takesBlocks() const { return computes() || family == StepFamily::slots; }
-  // LL dispatches with the route inside. The first is for all handles that may, the others for what most decoders run.
+  // LL dispatches with the route inside. The first one serves every handle that can have its route inside; the others
+  // serve plain dispatches, which most decoders run.
   MOE_HOST_DEVICE constexpr bool routes() const {
     return step == Step::llRouteDispatch || step == Step::llSlotDispatch || step == Step::llPlacedDispatch;
   }
@@ -81,7 +83,7 @@ struct StepTable {
   StepRow rows[kStepCount];
 };
 
-// A function, since code of the device sees no table that is a constant of the host.
+// This is a function, because device code cannot read a table that is a constant of the host.
 // clang-format off
 MOE_HOST_DEVICE constexpr StepTable stepTable() {
   using Kind = StepKind;
@@ -121,13 +123,13 @@ MOE_HOST_DEVICE constexpr StepRow rowOf(Step step) {
 }
 inline constexpr StepTable kSteps = stepTable();
 
-// Operations of which there is local work to do, or that go over rails: the same on all ranks. Others are one wave. How
-// many is a compile-time constant of a step, so that one wave costs nothing.
+// True for operations with local work on their rows, or over rails; the same on all ranks. Other operations have one
+// wave. The number of waves is a compile-time constant of a step, so that one wave costs nothing.
 MOE_HOST_DEVICE bool goesInWaves(const HandleView& h) {
   return h.lowLatency == 0 && (expertRows(h) || h.domains > 1);
 }
 
-// Combines of rows that are made here, and so may land at their owners. The same on all ranks.
+// True for combines whose rows are made here, and so may land at their owners. The same on all ranks.
 MOE_HOST_DEVICE bool combineLands(const HandleView& h) {
   return h.lowLatency != 0 && h.layout != Layout::rankMajor;
 }
@@ -144,8 +146,8 @@ inline Step dispatchStep(const HandleView& h, bool casts) {
   const auto fits = [&](const StepRow& row) { return row.family == family && row.spread == spread; };
   return std::find_if(std::begin(kSteps.rows), std::end(kSteps.rows), fits)->step;
 }
-// `landing`: whether rows land where they can. All ranks of a communicator have the same. `coded`: rows travel in a
-// wire format.
+// `landing`: whether rows land where they can; the same on all ranks of a communicator. `coded`: rows travel in a wire
+// format.
 inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
   const bool lands = landing && combineLands(h);
   const Spread spread = lands ? Spread::once : spreadOf(h);
@@ -156,12 +158,12 @@ inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
   return std::find_if(std::begin(kSteps.rows), std::end(kSteps.rows), fits)->step;
 }
 
-// Ranks of a step that notes them in the bits of one word.
+// The most ranks of a step that notes ranks in the bits of one word.
 inline constexpr int kSlotRanksMax = 32;
 inline constexpr int kWhole = kSendPhase | kReceivePhase;
 
-// Whether nothing comes beside the rows of a dispatch that routes, in one domain: then steps whose warps are blocks may
-// do it. Ranks need not agree, as what they tell each other is the same.
+// Whether a dispatch that routes is in one domain and has nothing beside its rows. Then a step whose warps are blocks
+// may do it. Ranks need not choose the same step, because both send the same metadata.
 MOE_HOST_DEVICE bool routesPlainly(const StepParams& p) {
   const HandleView& h = p.handle;
   const DispatchArgs& d = p.dispatch;
@@ -175,8 +177,7 @@ MOE_HOST_DEVICE Step plainDispatchStep(const StepParams& p) {
   return p.handle.layout == Layout::rankMajor && p.dispatch.outRows == nullptr ? Step::llSlotDispatch
                                                                                : Step::llPlacedDispatch;
 }
-// The same of a combine that would otherwise be Step::combine, and Step::llSlotCombine: owners read rows in their
-// slots.
+// Whether Step::llSlotCombine may replace Step::combine: owners read rows in their slots, with nothing beside them.
 MOE_HOST_DEVICE bool combinesFromSlots(const StepParams& p) {
   const CombineArgs& a = p.combine;
   return p.phases == kWhole && p.handle.lowLatency != 0 && p.handle.layout == Layout::rankMajor && a.inPlace != 0 &&
@@ -184,14 +185,14 @@ MOE_HOST_DEVICE bool combinesFromSlots(const StepParams& p) {
          p.comm.nranks <= kSlotRanksMax;
 }
 
-// The same of a combine that would otherwise be Step::llCombine, and Step::llPlacedCombine: rows land at their owners.
+// Whether Step::llPlacedCombine may replace Step::llCombine: rows land at their owners, with nothing beside them.
 MOE_HOST_DEVICE bool landsPlainly(const StepParams& p) {
   const CombineArgs& a = p.combine;
   return p.phases == kWhole && combineLands(p.handle) && a.grads == 0 && a.wire == 0 && a.ready.words == nullptr &&
          a.leaves == 0 && p.handle.weighted == 0 && !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
 }
 
-// Each step has its row in its place, and each operation has a step.
+// True if each step has its row at its place, and each operation has a step.
 constexpr bool tableIsWhole() {
   for (std::size_t i = 0; i < kStepCount; ++i) {
     if (kSteps.rows[i].step != static_cast<Step>(i)) return false;

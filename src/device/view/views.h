@@ -340,8 +340,10 @@ struct DispatchArgs {
   int tokens;
   std::uint32_t rowBytes, sideBytes;  // on the wire
   std::uint64_t terms;                // terms that all ranks must share: packDispatchTerms
-  Parts parts;                        // of the tokens' rows as they are sent; with a cast, of their elements
-  Parts arriving;                     // of the arriving rows; these are usually more, so they have fewer parts
+  Parts parts;                        // parts of the tokens' rows as they are sent; with a cast, parts of their
+                                      // elements
+  Parts arriving;                     // parts of the arriving rows; there are usually more of these rows, so each has
+                                      // fewer parts
   int countingBlock;                  // LL that routes: 1: the last of several blocks counts and moves no rows
   int straight;                       // LL: 1: this rank's own rows are copied from `rows` to `outRows` without a slot
   CastArgs cast;
@@ -366,7 +368,7 @@ struct DispatchArgs {
 struct ReadyWords {
   const std::uint32_t* words;  // NULL: all rows are ready
   std::uint32_t value;         // the value from which on a word counts as ready
-  int shift;                   // of a row number: a block has 2^shift rows
+  int shift;                   // shift of a row number: a block has 2^shift rows
   int wordsEach, rowsEach;     // words and rows per expert, if each expert's begin at a place of their own; else 0
 
   MOE_HOST_DEVICE std::int64_t number(int expert, int row) const {
@@ -392,8 +394,8 @@ struct CombineArgs {
   int wire, elements;       // wire: a WireType, for coded rows only; elements: of a row
   int weighted;
   const float* topkWeights;  // weights of a handle whose combines carry weights; NULL: those of the route
-  Parts parts;               // of the tokens' sums
-  Parts arriving;            // of the rows that arrived in the dispatch
+  Parts parts;               // parts of the tokens' sums
+  Parts arriving;            // parts of the rows that arrived in the dispatch
   std::uint8_t* out;
   const std::uint8_t* bias0;
   const std::uint8_t* bias1;
@@ -404,7 +406,7 @@ struct CombineArgs {
   int leaves;  // 1: rows that wait for `ready` may be left to the second part
 };
 
-// Arrays that describe the handle's route, filled by a step of its own. NULL: not requested.
+// Arrays that describe the handle's route. A separate step fills them. NULL: not requested.
 struct DescribeArgs {
   int tokens;  // of the route
   std::int32_t *tokensPerRank, *tokensPerDomain, *tokensPerExpert;
@@ -414,7 +416,7 @@ struct DescribeArgs {
   std::int32_t* rowExperts;   // [rows]
 };
 
-// Sums that a step adds up after an operation. NULL: not kept.
+// Sums that a step updates after an operation. NULL: not kept.
 struct TallyArgs {
   std::int64_t *rowsPerExpert, *rowsPerRank;  // [localExperts], [nranks] rows of a dispatch
   std::int64_t *waitNs, *lateSteps;           // [nranks]

@@ -22,7 +22,7 @@ struct WindowLayout {
   std::uint64_t htRowWaves, htCombineWaves;
   // Flags, [set][from], with CommShape::llSets sets.
   std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree, llWeightsReady;
-  // int32 [set][to] beside them: private memory of dispatches that route (ll_slots.h).
+  // int32 [set][to], beside these flags: private memory of dispatches that route (ll_slots.h).
   std::uint64_t llLastRows;
 
   // Small records.
@@ -54,7 +54,7 @@ struct WindowLayout {
 
   std::uint64_t controlBytes, llBytes, htBytes, totalBytes;
   int countStride, routeTokensMax, scaleOffsetsStride;
-  int llToldHead, llToldBytes;  // bytes in front of the headers, and in all
+  int llToldHead, llToldBytes;  // bytes before the headers, and in total
 };
 
 // Memory that only communicators of several domains have. This rank fills the "Out" areas and puts from them; other

@@ -1,6 +1,7 @@
-// What a rank tells the others so that they can write to its window: the window's address, the addresses of its
-// adapters, and its queue pairs for each rank. It is sent as bytes between machines of one byte order. And the
-// attributes that bring a queue pair into service, which follow from the plan and both ends' cards. Pure functions.
+// The card of a rank, with which others can write to its window: the window's address, the addresses of its adapters,
+// and its queue pairs for each rank. It is sent as bytes between machines of one byte order. This file also has the
+// attributes that bring a queue pair into service, which follow from the plan and both ends' cards. These are pure
+// functions.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,7 +22,7 @@ inline std::size_t placeOf(int rank, int connection, int connections) {
 }
 
 struct CardQueue {
-  std::uint32_t number = 0;       // of this rank's queue pair for a peer; 0: none
+  std::uint32_t number = 0;       // number of this rank's queue pair for a peer; 0: none
   std::uint32_t firstPacket = 0;  // its first packet sequence number
 };
 

@@ -1,5 +1,5 @@
-// What an adapter reports on its own: a port went down, a queue pair broke. The thread that serves the adapter polls it
-// now and then.
+// Events that an adapter reports on its own: a port went down, a queue pair broke. The thread that serves the adapter
+// polls it now and then.
 #pragma once
 
 #include <functional>

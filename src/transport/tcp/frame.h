@@ -1,4 +1,4 @@
-// What travels on a connection between two ranks: a header of 24 bytes, little endian, then the bytes of a put. A
+// The frames on a connection between two ranks: a header of 24 bytes, little endian, then the bytes of a put. A
 // connection is a queue: what comes later lands later.
 #pragma once
 

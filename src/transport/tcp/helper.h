@@ -1,6 +1,6 @@
 // The work that waiting steps of a CPU do for the threads of a TCP transport: they send and receive themselves. On a
 // processor of its own, a step polls, because a message arrives sooner than a thread wakes up. Where others want the
-// processor, it sleeps until a socket has something. Also what it helps: the threads of a ring.
+// processor, it sleeps until a socket has something. This file also has the threads of a ring, which the helper helps.
 #pragma once
 
 #include <memory>

@@ -44,7 +44,7 @@ class TcpGroup {
 
   void setFinished() { finished_ = true; }
 
-  // Fails with this rank, which has noticed, at the start of the sentence, because all ranks read it.
+  // Reports a failure. The sentence starts with this rank, which has noticed it, because all ranks read the sentence.
   void fail(moeResult_t result, const std::string& sentence) {
     try {
       setup_.fail(result, fmt::format("rank {}: {}", setup_.rank, sentence));
@@ -53,7 +53,7 @@ class TcpGroup {
     }
   }
 
-  // Gives up a useless connection. That is a failure unless the peer has said that it leaves, or nobody needs the
+  // Gives up a useless connection. This is a failure unless the peer has said that it leaves, or nobody needs the
   // connection. `sentence` names the peer.
   void lose(TcpPeer& peer, moeResult_t result, const std::string& sentence) {
     if (peer.gone.exchange(true)) return;

@@ -1,4 +1,4 @@
-// What every transport needs that carries puts with a CPU thread: a ring in memory that steps reach, and a thread that
+// The common part of transports that carry puts with a CPU thread: a ring in memory that steps reach, and a thread that
 // takes puts from it, in order, and hands them to the transport's sink. Waiting steps on a CPU do the thread's work,
 // and the thread sleeps then.
 #pragma once

@@ -2,13 +2,12 @@
 // thread.
 //
 // forEach strides over all threads between two __syncthreads. collect keeps up to kAtOnce loads in flight per thread.
-// streamRows and reduceRows take one row after the other, each with all threads: two pieces of 16 bytes per thread at
-// once, of a sum for up to four of its rows, or of eight one each. The first threads look places up in
-// shared memory, and the last ones the rows of a sum.
-// scanInOrder scans each CUDA warp by shuffles, then the sums of the CUDA warps in shared memory. publishAll, announce,
-// put and waitAll begin or end with __syncthreads, and the block's first CUDA warp does the work as CudaWarp does; for
-// mark that is the second one, since its fence takes long and the last one looks rows up. stopped and waitAll vote with
-// __syncthreads_or and __syncthreads_and.
+// streamRows and reduceRows handle one row after the other, each with all threads. In copies a thread has four pieces
+// of 16 bytes in flight, in sums eight (block_sums.h). The first threads look places up, and the last threads look up
+// the rows of a sum; both are kept in shared memory. scanInOrder scans each CUDA warp by shuffles, then the sums of the
+// CUDA warps in shared memory. publishAll, announce, put and waitAll begin or end with __syncthreads, and the block's
+// first CUDA warp does the work as CudaWarp does. In mark the second CUDA warp does it, because its fence takes long
+// and the last CUDA warp looks rows up. stopped and waitAll vote with __syncthreads_or and __syncthreads_and.
 #pragma once
 
 #include "device/policy/cuda/block_sums.h"
@@ -19,7 +18,7 @@ namespace moe {
 
 class CudaBlock : public CudaWarp {
  public:
-  // The tables of 128 tokens with top-8 of 256 experts want 32 KiB; a block has 48 without asking for more.
+  // The tables of 128 tokens with top-8 of 256 experts need 32 KiB. A block has 48 KiB unless the host asks for more.
   static constexpr int kScratchBytes = 40 << 10;
   static constexpr bool kWholeTokens = false;
 
@@ -30,11 +29,12 @@ class CudaBlock : public CudaWarp {
     __syncthreads();
   }
 
-  // Kernels that follow their predecessor, and are recorded, before anything else: see RecordedBlock for others.
+  // Kernels with this policy follow their predecessor and begin their record before anything else, so nothing is left
+  // to do. Other kernels use RecordedBlock.
   MOE_LANES std::uint64_t follow() const { return 0; }
   MOE_LANES void noteStart(std::uint64_t) const {}
 
-  // The last threads first.
+  // The last threads get the first items.
   template <class Body>
   MOE_LANES void each(int n, Body body) const {
     for (int i = threads() - 1 - thread(); i < n; i += threads()) body(i);
@@ -136,7 +136,7 @@ class CudaBlock : public CudaWarp {
     if (!gather()) return;
     const Flag share = rowsShare(team.index == 0, team.count);
     const auto shareOf = [&](int i) { return share + static_cast<Flag>(std::int64_t{moreOf(i)}); };
-    // Looked up before the fence, which takes long.
+    // These are looked up before the fence, because the fence takes long.
     const bool tells = lane() < n;
     Flag* const flag = tells ? flagOf(lane()) : nullptr;
     const Flag first = tells ? shareOf(lane()) : 0;
@@ -146,7 +146,7 @@ class CudaBlock : public CudaWarp {
     for (int i = lane() + kLanes; i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), shareOf(i));
   }
 
-  // A row's first pieces are on their way while places are found, or while the row before is stored.
+  // The first pieces of a row are loaded while its places are found, or while the previous row is stored.
   template <CopyList List>
   MOE_LANES bool streamRows(const List& list) const {
     __shared__ std::uint8_t* places[2][kLanes];
@@ -183,7 +183,7 @@ class CudaBlock : public CudaWarp {
   MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
     __shared__ block_sums::Desk<Weighted<List>> desks[2];
     const int n = list.count();
-    const int last = threads() - 1 - thread();  // the last threads look rows up, as the first ones wait for flags
+    const int last = threads() - 1 - thread();  // the last threads look rows up, because the first ones wait for flags
     const auto lookUp = [&](const SumJob& job, int i) {
       if (last < job.terms) desks[i % 2].keep(list, i, last);
     };

@@ -1,5 +1,6 @@
-// How a block sums rows, with a lane per thread: pieces of 16 bytes, two of them at once for each of up to four rows,
-// or one for each of up to eight. Where rows are, and their weights, lies in shared memory.
+// How a block sums rows, with a lane per thread. A thread has eight pieces of 16 bytes in flight: four of each of up to
+// two rows, two of each of up to four, or one of each of eight. The addresses of rows, and their weights, lie in shared
+// memory.
 #pragma once
 
 #include "device/policy/cuda/landing.h"
@@ -29,9 +30,9 @@ struct Desk<true> {
   MOE_LANES float weight(int term) const { return weights[term]; }
 };
 
-// How the pieces of a tile are read: rows that are there, or whose first ones are landing words, which are awaited all
-// together and left empty. Piece u of row j is tile(j)[u * threads], if isThere(j, u); the rows begin with term
-// `first`.
+// How the pieces of a tile are read. Present is for rows that are there. Landed is for sums whose first rows are
+// landing words: it waits for all of them together and leaves them empty. Piece u of row j is tile(j)[u * threads], if
+// isThere(j, u); row 0 is term `first`.
 struct Present {
   MOE_LANES Quad load(const Quad* from, int) const { return *from; }
   template <class Pieces, class Tile, class IsThere>
@@ -39,7 +40,7 @@ struct Present {
     return true;
   }
 };
-// PauseOf: makes a function of a term that has not come, which says whether to go on waiting.
+// PauseOf makes a function that is called with a term that has not come, and says whether to go on waiting.
 template <class PauseOf>
 struct Landed {
   PauseOf pauseOf;
@@ -86,7 +87,8 @@ struct Landed {
   }
 };
 
-// kTerms rows at once, and then the others. Zeros where there is none: to add them changes no sum that begins with +0.
+// Adds kTerms rows at once, then the next kTerms. Missing rows are zeros, whose addition changes no sum that begins
+// with +0.
 template <class Type, class List, int kTerms, int kWide, class Desk, class Terms>
 MOE_LANES bool sumTiles(const Desk& desk, const SumJob& job, const Terms& terms) {
   const int quads = static_cast<int>(job.bytes / sizeof(Quad)), threads = static_cast<int>(blockDim.x);

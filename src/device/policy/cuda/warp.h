@@ -237,7 +237,7 @@ class CudaWarp {
     asm volatile("" : "+l"(word));
   }
 
-  // All lanes call it when their stores are done. True: this CUDA warp goes on for all of them.
+  // All lanes call it when their stores are done. True: this CUDA warp does the rest of the operation for all lanes.
   MOE_LANES bool gather() const {
     __syncwarp();
     return true;
@@ -260,7 +260,7 @@ class CudaWarp {
     __shared__ cuda_sums::Desk desks[kBlockWarpsMax];
     return &desks[threadIdx.x / kLanes];
   }
-  // The number of warps of this block that have reached each meeting.
+  // For each meeting, the number of warps of this block that have reached it.
   static MOE_LANES std::uint32_t* blockMeetings() {
     __shared__ std::uint32_t arrived[static_cast<int>(Meeting::count)];
     return arrived;
@@ -342,7 +342,7 @@ class CudaWarp {
     }
   }
 
-  // How a lane goes on waiting for landing words of term `at`, which have not come. False: no longer.
+  // Pauses in a lane's wait for landing words of term `at`. False: the wait is over.
   template <class LateOf>
   struct LandingPause {
     const CommView& comm;
@@ -358,7 +358,7 @@ class CudaWarp {
       return false;
     }
   };
-  // How it waits for a piece of them.
+  // Waits for one piece of landing words.
   template <class LateOf>
   struct Landing {
     static constexpr bool kTakes = true;

@@ -1,7 +1,7 @@
 // How a CUDA warp makes sums in a wire format (rows/wire_sums.h). Only device/policy/cuda/warp.h includes it. A lane
 // has a piece of 16 elements, so that a warp has 512. The lanes of a block find its largest magnitude by shuffles, and
 // the block's first lane stores the scale. Codes, scales and row floats of four coded terms are loaded at the same
-// time; so are four rows of the row type. In sums with landing words it is three.
+// time; so are four rows of the row type. Sums with landing words load three at the same time.
 //
 // Landing words are emptied when all lanes have what they need. Each lane empties its codes, and the first lane that
 // shares a scale's word empties that word. The row's float stays until the part is complete.

@@ -1,9 +1,9 @@
-// The policy of the CPU backend: a warp is one lane, on one thread. Loops are plain loops, rows move by memcpy, sums in
-// tiles of 1024 bytes, casts a tile at a time.
+// The policy of the CPU backend: a warp is one lane, on one thread. Loops are plain loops. Rows are copied by memcpy,
+// summed in tiles of 1024 bytes, and cast tile by tile.
 //
 // publishAll stores each flag with release; announce and mark add each share with a releasing fetch_add. waitAll loads
-// with acquire (wait.h says how it waits). laneFail claims the record with fetch_add and releases it. So every order is
-// on the flag's own operation, and ThreadSanitizer sees an error in it.
+// with acquire (wait.h says how it waits). laneFail claims the record with fetch_add and releases it. So the operation
+// on a flag itself has every order, and ThreadSanitizer sees errors in it.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class HostWarpOver {
   static int warpsOfBlock() { return 1; }
   const Wide& wide() const { return *this; }
 
-  // `pace`: of the calling thread, see HostPatience.
+  // `pace` belongs to the calling thread: see HostPatience.
   explicit HostWarpOver(const QueueMemory& queueMemory = QueueMemory(), HostPace* pace = nullptr)
       : queueMemory_(queueMemory), pace_(pace) {}
 
@@ -70,7 +70,7 @@ class HostWarpOver {
 
   std::uint8_t* scratchMemory() const { return nullptr; }
 
-  // For i = 0..n-1: emit(i, the sum of valueOf(0..i-1)). Returns the whole sum.
+  // Calls emit(i, the sum of valueOf(0..i-1)) for i = 0..n-1. Returns the whole sum.
   template <class ValueOf, class Emit>
   int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
     int sum = 0;
@@ -166,7 +166,7 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) std::atomic_ref(*flagOf(i)).store(word, std::memory_order_release);
   }
 
-  // What goes to ranks of other domains: see put.h.
+  // Posts puts to ranks of other domains: see put.h.
   template <class PutOf>
   void put(const CommView& comm, int n, PutOf putOf) const {
     const QueueMemory& memory = queueMemory_;
@@ -189,15 +189,15 @@ class HostWarpOver {
     }
   }
 
-  // Every warp of `team` calls it once in a step. When the last has, each of the n words has grown by one epoch, and
-  // who finds that reads what the whole team has written before.
+  // Every warp of `team` calls it once in a step. When the last warp has called, each of the n words has grown by one
+  // epoch. A reader that finds this sees everything that the whole team has written before.
   template <class FlagOf>
   void announce(int n, FlagOf flagOf, Meeting, WarpIndex team) const {
     const Flag share = announcementShare(team.index == 0, team.count);
     for (int i = 0; i < n; ++i) std::atomic_ref(*flagOf(i)).fetch_add(share, std::memory_order_release);
   }
 
-  // The same, of flags that count rows.
+  // The same for flags that count rows.
   template <class FlagOf, class MoreOf>
   void announceRows(int n, FlagOf flagOf, MoreOf moreOf, Meeting, WarpIndex team) const {
     const Flag share = rowsShare(team.index == 0, team.count);
@@ -213,12 +213,12 @@ class HostWarpOver {
         1, [&](int) { return word; }, meeting, team);
   }
 
-  // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout or
-  // if a rank has left (reported), or after an abort.
+  // True once every flag has reached `epoch`; then everything that was published before is readable. False after a
+  // timeout or if a rank has left, which is reported, or after an abort.
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     return waitAll(comm, flags, n, epoch, awaited, [](int, Flag) {});
   }
-  // take(i, word): each flag as it was found.
+  // The same, and calls take(i, word) with each flag as it was found.
   template <class Take>
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited, Take take) const {
     HostWait patience(comm, pace_);
@@ -288,7 +288,7 @@ class HostWarpOver {
     }
   }
 
-  // Sums of which some rows land here.
+  // Makes sums of which some rows land here.
   template <class Type, class List>
   bool takeRows(const CommView& comm, const List& list) const {
     alignas(Quad) std::uint8_t tile[kSumTile];
@@ -309,7 +309,7 @@ class HostWarpOver {
     return good;
   }
 
-  // Sums in a wire format.
+  // Makes sums in a wire format.
   template <class Type, class List>
   bool reduceWire(const CommView& comm, const List& list) const {
     HostWait patience(comm, pace_);
@@ -368,7 +368,8 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) to[i] = static_cast<Element<Type>>(Type::fromFloat(sum[i]));
   }
 
-  // So much is posted before it is set going: less goes with what follows, when the step waits or ends.
+  // When this much has been posted, the helper starts to send it. Less is sent with what follows, when the step waits
+  // or ends.
   static constexpr std::uint64_t kPutsAtOnce = std::uint64_t{256} << 10, kPutCost = 256;
   static constexpr std::uint32_t kSumTile = 1024;  // bytes: the sums stay in the first-level cache
 

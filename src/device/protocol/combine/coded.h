@@ -1,5 +1,5 @@
 // Combines whose rows travel in a wire format (rows/wire_row.h): sums that are coded, and sums of coded rows. Parts of
-// rows are whole units here. Addresses of coded rows are those of whole rows.
+// rows are whole units here. A coded row is addressed as a whole.
 #pragma once
 
 #include "device/protocol/combine/weights.h"

@@ -1,8 +1,8 @@
-// Combine of HT and of LL RANK_MAJOR (of other LL layouts: ll/combine.h): the token's owner reads the rows that its
-// token has at other ranks from their windows and sums them, those of its domain in rank order first. Ranks of other
-// domains put their rows into its window (LL), or their rail peer puts the sum of its domain there (HT). Rows that
-// peers cannot read, and rows per expert, are first made into one row per token by the expert side, in window memory of
-// its own (HT: the staging area, LL: slots like those in which the rows came). Flags: README.md.
+// Combine of HT and of LL RANK_MAJOR. For other LL layouts see ll/combine.h. The token's owner reads the rows of its
+// token from the windows of other ranks and sums them, first those of its domain in rank order. Ranks of other domains
+// put their rows into the owner's window (LL), or the owner's rail peers put the sums of their domains there (HT). If
+// peers cannot read the rows, or if there are rows per expert, the expert side first makes one row per token, in window
+// memory of its own (HT: the staging area, LL: slots like those in which the rows came). Flags: README.md.
 #pragma once
 
 #include "device/policy/contract.h"
@@ -13,7 +13,7 @@
 namespace moe {
 
 // The sums of an HT combine for which no rows count: the biases, or zeros, and no gradients. The arrays are the
-// caller's on this rank, so no flag is needed. Code of its own, as it is seldom needed.
+// caller's on this rank, so no flag is needed. It is not inlined, because it is seldom needed.
 template <Moves Warp>
 MOE_SELDOM void sumNothing(Warp warp, const StepParams& p, WarpIndex w) {
   const CombineArgs& a = p.combine;
@@ -37,7 +37,7 @@ MOE_SELDOM void sumNothing(Warp warp, const StepParams& p, WarpIndex w) {
   warp.forEach(slice.count * p.handle.topk, [&](int i) { a.outWeightGrads[first + i] = 0.0f; });
 }
 
-// What is wrong with the rows that rank `from` offers, if anything. One lane.
+// The fault of the rows that rank `from` offers, if any. One lane calls it.
 MOE_LANES Failure combineFault(const StepParams& p, const CombineRecord& record, int from) {
   if (record.terms != p.combine.terms) {
     return disagreement(Phase::combineRows, from, p.combine.terms, record.terms);
@@ -45,8 +45,9 @@ MOE_LANES Failure combineFault(const StepParams& p, const CombineRecord& record,
   return rowsFault(p.handle, record, from);
 }
 
-// The owner's sums: a token's rows in the order of its destinations, then the biases. `From` says where the row that
-// stands for the token at a destination is, partialRow(destination), and when it may be read, mayRead().
+// The owner's sums: a token's rows in the order of its destinations, then the biases. `From` has
+// partialRow(destination), which is the address of the token's row at a destination, and mayRead(), which says when
+// rows may be read.
 template <class From>
 struct TokenSums {
   const From& from;
@@ -73,7 +74,7 @@ struct TokenSums {
   }
 };
 
-// HT: keeps what is wrong with the first record that is bad. One warp.
+// HT: keeps the fault of the first bad record. One warp calls it.
 template <Moves Warp>
 MOE_SELDOM void keepRecordsFault(Warp warp, const StepParams& p, std::uint64_t epoch) {
   keepFirstFault(warp, p.handle, domainRanks(p.comm), [&](int from) {
@@ -86,8 +87,8 @@ MOE_LANES Operation combineOperation(const StepParams& p) {
   return withWeights(p, handedOperation(p, combineChannel(p.handle), state->combineEpoch, state->combineHanded));
 }
 
-// What a sending step leaves for the next one. One warp, the last, and nothing that comes after in this step may read
-// what changes. `silent`: it gave zeros.
+// Notes what a sending step leaves for the next one. Only the last warp calls it. Nothing that follows in this step may
+// read the words that change. `silent`: the step gave zeros.
 template <bool kMayBeLl, Combining S>
 MOE_LANES void endCombineSend(const S& s, bool silent) {
   CommState* state = s.comm.state;
@@ -119,7 +120,7 @@ class Combine {
     std::uint32_t uncombined = lowLatency() ? s.comm.state->llUncombined[s.handle.llSet] : 0, fault = knownFault(s);
     std::uint64_t epoch = s.epoch, number = s.number;
     if (s.stopped(uncombined, fault, epoch, number)) return;
-    // HT: on all ranks, and nothing is summed. LL: on this rank, whose rows count as zeros.
+    // In HT all ranks are silent then, and sum nothing. In LL only this rank is, and its rows count as zeros.
     const bool known = lowLatency() ? s.sends && givesZeros(s, fault) : fault != 0;
     bool silent = known;
     if (s.sends && !begin(uncombined != 0, silent)) return;
@@ -134,11 +135,11 @@ class Combine {
     end();
   }
 
-  // ---- What an operation over rails needs of its combine in this domain
+  // ---- The part that an operation over rails uses for its own domain
 
   const CombineSession<Warp, kCoded> s;
 
-  // Whatever must be so before rows may be handed over. `uncombined`: the set's last operation was a dispatch.
+  // Does everything that must precede the first wave. `uncombined`: the set's last operation was a dispatch.
   MOE_LANES bool begin(bool uncombined, bool silent = false) const {
     if (!bringWeights(s)) return false;
     if (lowLatency() && speaksAtOnce(silent)) speak(0);
@@ -153,7 +154,7 @@ class Combine {
     return true;
   }
 
-  // One wave of the expert side. False if a wait failed.
+  // Runs one wave of the expert side. False if a wait failed.
   MOE_LANES bool handOver(int wave, bool silent = false) const {
     const bool zeros = silent && lowLatency();
     if (speaksAtOnce(silent)) {
@@ -181,8 +182,8 @@ class Combine {
     return faultAmong(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
   }
 
-  // The owner's part of a wave. LL looks rows up while it waits; HT records must be there to find one. Every rank looks
-  // at every record of its domain, so that all of them sum nothing, `silent`, together.
+  // Runs the owner's part of a wave. LL looks rows up while it waits; HT needs the records before it can find a row.
+  // Every rank checks every record of its domain, so that either all of them are `silent` and sum nothing, or none is.
   MOE_LANES bool sumWave(int wave, bool& silent) const {
     if (!lowLatency()) {
       if (silent) return true;
@@ -192,7 +193,7 @@ class Combine {
     }
     return sumRows(wave);
   }
-  // The same of rows that are good.
+  // The same for rows that are good.
   MOE_LANES bool sumRows(int wave) const {
     const bool looksAhead = lowLatency();
     const From from{*this, wave, looksAhead};
@@ -201,7 +202,7 @@ class Combine {
                              Sums{from, s.p, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)});
   }
 
-  // The row that stands for a token at destination `to`, as this rank reads it.
+  // The address at which this rank reads a token's row of destination `to`.
   MOE_LANES const std::uint8_t* partialRow(const Destination& to) const {
     const CommView& c = s.comm;
     const std::uint32_t bytes = s.args.wireBytes;
@@ -219,19 +220,20 @@ class Combine {
     return c.in<std::uint8_t>(to.rank, at.rows) + row * bytes;
   }
 
-  // LL: the rows and gradients that owners wait for.
+  // LL: makes zeros as the rows and gradients that owners wait for.
   MOE_LANES void prepareZeros() const {
     prepareZeroRows<false>(s, PreparedWave<1>{s.w, 0}.items(s.p));
     if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
-  // What a sending step leaves for the next one.
+  // Ends the sending phase: the last warp notes what the next step needs.
   MOE_LANES void endSend(bool silent = false) const {
     if (isLast(s.w)) endCombineSend<kWaves == 1>(s, silent);
   }
 
-  // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word. HT rows
-  // are the caller's, who may overwrite them when the step has ended: not before the last peer has read them.
+  // Ends the receiving phase. LL slots belong to the library until the next dispatch, whose rows from all peers show
+  // that they have read the slots. HT rows belong to the caller, who may overwrite them when the step has ended. So the
+  // step ends only when the last peer has read them.
   MOE_LANES void end() const {
     if (s.args.outWeightGrads != nullptr) takeWeightGrads(s);
     if (!lowLatency()) endReading();
@@ -242,15 +244,15 @@ class Combine {
   }
 
  private:
-  // What TokenSums reads in a wave.
+  // The rows that TokenSums reads in a wave.
   struct From;
   using Sums = std::conditional_t<kCoded, OfCoded<TokenSums<From>>, TokenSums<From>>;
-  // Rows of experts go in waves, or they are LL rows, which may land.
+  // Rows of experts go in waves (HT), or may land (LL), in a step of their own.
   static constexpr bool kWaits = Warp::kPicks && (kWaves > 1 || !Warp::kLandsRows);
   struct From {
     const Combine& combine;
     int wave;
-    bool waits;  // rows are awaited when they have been looked up
+    bool waits;  // waits for rows when they have been looked up
 
     MOE_LANES const std::uint8_t* partialRow(const Destination& to) const { return combine.partialRow(to); }
     MOE_LANES bool mayRead() const {
@@ -260,11 +262,11 @@ class Combine {
     }
   };
 
-  // LL is one wave: code of more has nothing of it.
+  // LL has one wave, so code for several waves contains nothing of LL.
   MOE_LANES bool lowLatency() const { return kWaves == 1 && s.handle.lowLatency != 0; }
 
-  // There is nothing to wait for: one warp speaks for all. In LL before anything else, as this is what the others wait
-  // for; in HT behind the record.
+  // True if no rows must be made first, so that one warp sets the flag for all. In LL it does so before anything else,
+  // because the others wait for this flag; in HT it does so after the record.
   MOE_LANES bool speaksAtOnce(bool silent) const {
     return !prepares(s.args) && s.receives && !(silent && lowLatency());
   }
@@ -280,8 +282,8 @@ class Combine {
   MOE_LANES CombineRecord recordOf(int rank) const { return s.warp.laneLoad(record(s.comm.rank, rank)); }
   MOE_LANES CombineRecord* record(int rank, int from) const { return combineRecord(s.comm, s.epoch, rank, from); }
 
-  // Two outstanding combines may be completed in any order, those of one parity in order. So the flags of a parity
-  // count its combines.
+  // Two outstanding combines may be completed in any order, but combines of the same parity are completed in order. So
+  // the flags of a parity count its combines.
   MOE_LANES std::uint64_t doneFlags() const { return waveFlags(s.comm, s.comm.at.htCombineDone, parityOf(s.epoch)); }
   MOE_LANES std::uint64_t doneCount() const { return (s.epoch + 1) / kParities; }
 
@@ -292,7 +294,7 @@ class Combine {
     return true;
   }
 
-  // Where something is lacking nothing is read or made; every rank finds out from the record.
+  // If this rank offers too few rows, it reads and makes none. Every rank learns this from the record.
   MOE_LANES bool mayPrepare() const {
     return lowLatency() || rowsFault(s.handle, ownRecord(s.args), s.comm.rank).fault == Fault::none;
   }
@@ -306,11 +308,12 @@ class Combine {
   }
 };
 
-// ---- HT combine across domains: for each token that came over a rail, this rank sums the rows that the token has in
-// this domain, as if the token were its own, and puts the sum to the owner, its rail peer. That belongs to the sending
-// phase, as with dispatch. The owner adds the sums of other domains to the rows of its own.
+// ---- HT combine across domains. For each token that came over a rail, this rank sums the token's rows in this domain,
+// as if the token were its own. It puts the sum to the owner, which is its rail peer. This belongs to the sending
+// phase, as in dispatch. The owner adds the sums of other domains to the rows of its own.
 
-// Sums of a wave's rows for the owners in other domains, where they wait to be put: a list for reduceRows.
+// A list for reduceRows: the sums of a wave's rows for owners in other domains. They are stored where they wait to be
+// put.
 template <class Here>
 struct RailSums {
   const Here& here;
@@ -380,8 +383,8 @@ class CombineRails {
     return {kCombineRails, at.htSumWaves, at.htSumsFree, terms, Phase::combineRails, Phase::combineRailsFree};
   }
 
-  // All ranks of this domain know from its records whether anything is wrong here, and tell their rail peers with the
-  // first wave.
+  // All ranks of this domain learn of its faults from its records, and report them to their rail peers with the first
+  // wave.
   MOE_LANES bool forwardSums(int wave, std::uint32_t& fault) const {
     if (!waitForWave(s, s.area.ready, wave, Phase::combineRows)) return false;
     if (wave == 0 && fault == 0) fault = here_.recordsFault();
@@ -397,14 +400,14 @@ class CombineRails {
     return true;
   }
 
-  // The first wave brings what other domains say: then all ranks of all domains know whether there are sums.
+  // The first wave brings the words of other domains. After it all ranks of all domains know whether there are sums.
   MOE_LANES bool sumWave(int wave, std::uint32_t& fault) const {
     if (!railsHaveCome(s, words(), wave) || !waitForWave(s, s.area.ready, wave, Phase::combineRows)) return false;
     if (wave == 0 && fault == 0) fault = railsFault(s, words());
     return fault != 0 || here_.sumRows(wave);
   }
 
-  // The sums of a wave for the owner in `domain`; with the first wave, all gradients for it.
+  // Puts the sums of a wave for the owner in `domain`. The first wave also carries all gradients for that owner.
   MOE_LANES void putSums(const RailRows& rows, int domain) const {
     const CommView& c = s.comm;
     const RemoteLayout& at = c.far->at;
@@ -423,7 +426,7 @@ class CombineRails {
   }
 
   Here here_;
-  const CombineSession<Warp, kCoded> s;  // here_'s: a copy, so that the compiler keeps it in registers
+  const CombineSession<Warp, kCoded> s;  // a copy of the session of here_, so that the compiler keeps it in registers
 };
 
 }  // namespace moe

@@ -106,7 +106,7 @@ struct PreparedCopies {
   MOE_LANES Sink sink(int i, int) const {
     const PartOf part = items.at(i);
     std::uint8_t* row = items.place(part.row);
-    return {row == nullptr ? nullptr : row + part.begin, nullptr, !kLand};  // most rows land at peers
+    return {row == nullptr ? nullptr : row + part.begin, nullptr, !kLand};  // false, because most rows land at peers
   }
 };
 
@@ -260,8 +260,8 @@ MOE_LANES bool prepares(const CombineArgs& a) {
   return a.inPlace == 0 || a.grads != 0;
 }
 
-// ---- Terms of an LL combine. They have words of their own, so that rows need not wait for them. Other domains send
-// them in the flags, which there are not sums of shares.
+// ---- Terms of an LL combine. They have words of their own, so that rows need not wait for them. Ranks of other
+// domains send them as values of flags, because their flags are put whole and are no sums of shares.
 
 // Whether this warp tells the domain the terms. In combines that do not land it is neither the first warp, which hands
 // rows over, nor the last, which has the fewest rows and therefore checks the others' terms.
@@ -287,7 +287,7 @@ MOE_LANES bool termsAgree(const Combining auto& s, Range ranks) {
 
 // For an LL combine that follows a combine of the same set. The rows and terms of the previous combine may be
 // overwritten when every rank has read them. After a dispatch in between, every rank has. `writes`: this warp
-// overwrites some.
+// overwrites some of these rows or terms.
 MOE_LANES bool waitForReaders(const Combining auto& s, bool writes) {
   const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llCombineFree);
   tellFree(s, free);

@@ -39,7 +39,7 @@ struct CombineSession : Session<Warp> {
   static constexpr bool kCoded = kCodes;
   const CombineArgs& args;
   CombineArea area;
-  std::uint64_t weights;  // number among the combines that carry weights; 0: it carries none
+  std::uint64_t weights;  // number of this combine among those that carry weights; 0: it carries none
 
   MOE_LANES CombineSession(const Warp& policy, const StepParams& params, WarpIndex index, const Operation& operation)
       : Session<Warp>(policy, params, index, operation),

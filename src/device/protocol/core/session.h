@@ -18,7 +18,7 @@ MOE_LANES int parityOf(std::uint64_t epoch) {
   return static_cast<int>(epoch % kParities);
 }
 
-// Whether this warp ends epochs. It is the last warp, because the first has other work to do for all.
+// Whether this warp ends epochs. The last warp does, because the first has other work to do for all.
 MOE_LANES bool isLast(WarpIndex w) {
   return w.index == w.count - 1;
 }

@@ -21,8 +21,8 @@ MOE_LANES Range tokensOfWave(int waves, int wave, int tokens) {
 MOE_LANES std::uint64_t& handedCount(const CommView& c, const HandleView& h, Channel channel) {
   return c.state->handed[goesInWaves(h) ? 1 : 0][channel];
 }
-// An HT operation, or an LL operation whose rows are read where they lie. `started`, `handed`: epoch and number that
-// the handle's sending step noted.
+// The operation of an HT step, or of an LL step whose rows are read where they lie. `started`, `handed`: epoch and
+// number that the handle's sending step noted.
 MOE_LANES Operation handedOperation(const StepParams& p, Channel channel, std::uint64_t started, std::uint64_t handed) {
   const bool sends = (p.phases & kSendPhase) != 0;
   return {channel, operationEpoch(p, channel, started), sends ? handedCount(p.comm, p.handle, channel) + 1 : handed};

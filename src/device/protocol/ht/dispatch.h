@@ -1,8 +1,8 @@
-// High-throughput dispatch. Every rank tells where its output is. Each warp reads a row once and stores it to its final
-// row in every destination's output. One flag per source tells that all its rows are there. A row for a second local
-// expert is a local copy, which is made while later rows are travelling; layouts with such rows go in waves. An output
-// outside the window is filled from the staging area. Across domains each row takes the rails first. With a cast, the
-// warps quantise a row as they store it. Flags: README.md, "HT dispatch".
+// High-throughput dispatch. Every rank sends the address of its output. Each warp reads a row once and stores it to its
+// final row in every destination's output. One flag per source tells that all its rows are there. A row for a second
+// local expert is a local copy, which is made while later rows are travelling; layouts with such rows go in waves. An
+// output outside the window is filled from the staging area. Across domains each row takes the rails first. With a
+// cast, the warps quantise a row as they store it. Flags: README.md, "HT dispatch".
 #pragma once
 
 #include "device/protocol/core/payloads.h"
@@ -311,7 +311,7 @@ class HtDispatch {
     return s.warp.laneLoad(outputRecord(s.comm, s.comm.rank, s.epoch, rank));
   }
 
-  // In every other warp of a block payloads go first, so that their many small loads overlap with the rows of other
+  // Every second warp of a block sends payloads first, so that their many small loads overlap with the rows of other
   // warps.
   template <class Rows>
   MOE_LANES void pushCast(Range tokens, Rows rows) const {
@@ -411,7 +411,8 @@ class HtDispatch {
     const KeptArrivals to = arrivals();
     const auto scalesOf = [&](int row) -> ArrivedScales {
       if (staged) return ArrivedScales::behind(from(row), cast.codeBytes);
-      return {scalesAt(cast, to, row, -1), cast.grid.wordStride};  // of the copy that is already in place
+      return {scalesAt(cast, to, row, -1), cast.grid.wordStride};  // source of the scales: the copy that is already in
+                                                                   // place
     };
     deliverScales<4>(s, rows, to, scalesOf, s.w);
   }
@@ -420,7 +421,7 @@ class HtDispatch {
     const KeptArrivals to = arrivals();
     const auto pieceOf = [&](int row, int piece) -> Quad {
       if (from.staged) return s.warp.laneLoad(reinterpret_cast<const Quad*>(from(row)) + piece);
-      // From the copy that is already in place.
+      // The source is the copy that is already in place.
       return laneGather(d_.payloads, piece, [&](const PayloadWords& payload, int word) {
         const WordPlace place = outputPlace(payload, to, row, -1);
         return s.warp.laneLoad(static_cast<const std::uint32_t*>(place.at + word * place.wordStride));
@@ -428,7 +429,7 @@ class HtDispatch {
     };
     deliverPayloads(s, rows, to, pieceOf, s.w);
   }
-  // All copies of staged rows; else all but the first copy.
+  // Makes all copies of staged rows; of other rows, all but the first copy.
   MOE_LANES KeptArrivals arrivals() const { return {s.handle, d_.staged != 0 ? 0 : 1}; }
   MOE_LANES HtSource source(std::uint64_t staging, const std::uint8_t* out, std::uint32_t rowBytes) const {
     const bool staged = d_.staged != 0;

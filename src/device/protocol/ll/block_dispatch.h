@@ -1,11 +1,11 @@
-// What dispatches that route have in common whose warps are blocks and that bring nothing beside the rows: how rows
-// leave, and what the handle and the host get to know. A step of few tokens waits for instructions, so these have code
-// of their own, which does nothing that such a dispatch does not need. What ranks tell each other is what
-// LlRouteDispatch tells. README.md, "Dispatch into slots".
+// The common part of dispatches that route, whose warps are blocks, and that bring nothing beside the rows: how rows
+// leave, and the counts for the handle and the host. A step of few tokens waits for instructions, so these dispatches
+// have code of their own, which does nothing that they do not need. Their metadata is that of LlRouteDispatch.
+// README.md, "Dispatch into slots".
 //
 // A warp of the policy is a block here: all its lanes work together. The last of several blocks has no rows. It counts
-// what all tokens use, tells that, and takes what others have told. What needs nothing but the call's arguments is done
-// before the step follows its predecessor.
+// the users of all buckets, sends these counts, and reads the metadata of the other ranks. Work that needs only the
+// call's arguments is done before the step follows its predecessor.
 #pragma once
 
 #include "device/protocol/ll/route_dispatch.h"
@@ -16,7 +16,7 @@ namespace moe {
 
 static_assert(kNoCast == 0 && kSlotRanksMax <= 32, "routesPlainly, and a bit for each rank");
 
-// `kPlaced`: the receivers place rows, perhaps by experts.
+// `kPlaced`: the receivers move rows to places, perhaps by experts.
 template <Blocks Warp, bool kPlaced>
 class LlBlockDispatch {
  protected:
@@ -32,7 +32,7 @@ class LlBlockDispatch {
   // The block's tokens, and its part of each of their rows.
   struct Share : LlShare {
     LlRowPart part;
-    std::uint64_t source;  // address of the first one's
+    std::uint64_t source;  // address of the part of the first token
 
     MOE_LANES Share(const DispatchArgs& d, WarpIndex w)
         : LlShare(LlShare::of(d.tokens, w.count > 1, w)),
@@ -44,7 +44,7 @@ class LlBlockDispatch {
   MOE_LANES LlBlockDispatch(const Warp& warp, const StepParams& p, WarpIndex w, const Share& share)
       : s_(warp, p, w), t_(warp, p, w, s_.operation()), share_(share) {}
 
-  // Dispatch: a step of this class.
+  // Dispatch: a class that derives from this one.
   template <class Dispatch>
   static MOE_LANES void runAs(const Warp& warp, const StepParams& p, WarpIndex warpOfAll) {
     const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
@@ -60,7 +60,7 @@ class LlBlockDispatch {
 
   // ---- Sending
 
-  // The block's part of the rows of some tokens, to their slots: a list for streamRows.
+  // A list for streamRows that brings the block's part of the rows of some tokens to their slots.
   struct Rows {
     const LlBlockDispatch& d;
     const Places& places;
@@ -98,7 +98,7 @@ class LlBlockDispatch {
         s_.w);
     return true;
   }
-  // All lanes. The rows begin to come to them behind the look-ups. Headers are stored by the last lanes, as the first
+  // All lanes call it. The loads of rows begin behind the look-ups. The last lanes store headers, because the first
   // ones look up where rows go.
   template <class Start>
   MOE_LANES bool mayGo(const Places& places, std::uint64_t began, Start start) const {
@@ -122,9 +122,9 @@ class LlBlockDispatch {
     return s_.waitForAll(free, s_.epoch, Phase::dispatchSlots);
   }
 
-  // ---- What the last block keeps
+  // ---- Counts and faults, which the last block keeps
 
-  // What it looks up before the wait.
+  // What the last block looks up before the wait.
   struct Kept {
     std::uint32_t ticket, fault;
   };
@@ -135,12 +135,12 @@ class LlBlockDispatch {
     return kept;
   }
 
-  // Behind its look-ups: whether rows go to their places.
+  // Valid after the look-ups: whether rows go to their places.
   MOE_LANES bool delivers(const Taken& taken) const {
     return taken.verdict() == kLlGood && taken.layoutRows() <= s_.args.capacity;
   }
 
-  // For the handle and the host.
+  // Keeps the route for the handle and the host.
   MOE_LANES void keepRoute(const Taken& taken, const Kept& kept) const {
     if (!isLast(s_.w) || (taken.verdict() & kLlStranger) != 0) return;
     if ((taken.verdict() & kLlRefused) != 0) {
@@ -160,7 +160,8 @@ class LlBlockDispatch {
     if (!good) llKeepFault(s_.warp, s_.p, taken.layoutRows());
     tellRows(s_, taken.rows(), true);
   }
-  // Counts, for the handle and for the host, who is told `rows` only if `ends`: nothing else changes.
+  // Keeps counts for the handle and for the host. The host gets `rows` only if this call `ends` the route, because
+  // nothing else changes after it.
   MOE_LANES void keepCounts(const Taken& taken, std::uint32_t ticket, bool ends) const {
     const HandleView& h = s_.handle;
     const int rows = taken.rows();

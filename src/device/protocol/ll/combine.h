@@ -1,6 +1,6 @@
-// Low-latency combine of rows that are made here (of all layouts but RANK_MAJOR): each rank that a token went to stores
-// one row to the token's owner, in landing words (landing.h); the owner takes the rows as they come and sums them,
-// those of its domain in rank order first. Ranks of other domains put theirs, with a flag behind them. Flags:
+// Low-latency combine of all layouts but RANK_MAJOR, whose rows are made here. Each rank that a token went to stores
+// one row to the token's owner, in landing words (landing.h). The owner takes the rows as they come and sums them,
+// first those of its domain in rank order. Ranks of other domains put their rows, with a flag behind them. Flags:
 // README.md, "LL combine that lands".
 #pragma once
 
@@ -9,15 +9,16 @@
 
 namespace moe {
 
-// Parts of the rows that came, and where they go back to: `here` those of this domain, to their owners; else those of
-// others, to where they are put from. The rest is left out. They begin with this rank's own: in FLAT order all ranks
-// would store to the same one at the same time.
+// Parts of the rows that came, and where they go back to. With `kHere`, these are the rows of owners in this domain,
+// and they go to their owners. Otherwise they are the rows of other domains, and they go to where they are put from.
+// Other rows have no place. The list begins with this rank's own rows, because in FLAT order all ranks would store to
+// the same rank at the same time.
 template <Lands Warp, bool kHere>
 struct HandedBack {
   static constexpr bool kMayLeave = kHere;
   const StepParams& p;
   PartShare share;
-  Flag leftIn;  // of this combine, those that its first part has not sent; 0: all
+  Flag leftIn;  // only rows that the first part of this combine has not sent; 0: all rows
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES const Parts& parts() const { return share.parts; }
@@ -38,7 +39,7 @@ struct HandedBack {
   }
 };
 
-// A warp's share of them.
+// A warp's share of HandedBack.
 template <Lands Warp, bool kHere>
 struct SharedBack {
   WarpIndex w;
@@ -84,18 +85,18 @@ struct LandedSums {
   }
 };
 
-// ---- What steps have in common whose rows land
+// ---- Common to steps whose rows land
 
-// Right after a combine of the same set: rows may go where those of the one before were when every rank has taken them.
-// With a dispatch in between, everybody has.
+// Called if no dispatch came since the set's last combine. Rows overwrite those of that combine, so every rank must
+// have taken them. If a dispatch came in between, every rank has.
 MOE_LANES bool llWaitForTakers(const Combining auto& s) {
   const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llCombineFree);
   tellFree(s, free);
   return s.waitForAll(free, s.epoch, Phase::combineSlots);
 }
 
-// Where rows will land those of RANK_MAJOR operations may lie, which the caller may have written after its dispatch.
-// Such places are emptied before peers hear of this combine, and they send nothing before that.
+// Rows of RANK_MAJOR operations may lie where rows will land, and the caller may have written there after its dispatch.
+// These places are emptied before peers hear of this combine. Peers send nothing before that.
 MOE_LANES void llEmptyPlaces(const Combining auto& s) {
   const CommView& c = s.comm;
   const int ofRank = c.llTokensMax * (c.rowBytesMax / static_cast<int>(sizeof(Quad)));
@@ -107,8 +108,8 @@ MOE_LANES void llEmptyPlaces(const Combining auto& s) {
   }
 }
 
-// Before this rank's rows go: places are free, and the domain hears the terms from the warp that `tells`. `uncombined`,
-// `used`: as in CommState. False if a wait failed.
+// Runs before this rank's rows go: waits until their places are free, and the warp that `tells` sends the terms to the
+// domain. `uncombined`, `used`: as in CommState. False if a wait failed.
 MOE_LANES bool llBeginLanding(const Combining auto& s, bool uncombined, bool used, bool tells) {
   if (!uncombined && !llWaitForTakers(s)) return false;
   if (used) llEmptyPlaces(s);
@@ -120,7 +121,7 @@ MOE_LANES bool llBeginLanding(const Combining auto& s, bool uncombined, bool use
   return !used || s.waitForDomain(llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), s.epoch, Phase::combineSlots);
 }
 
-// What a sending step leaves for the next one. One warp. `hasFlags`: flags follow the rows.
+// Notes what a sending step leaves for the next one. One warp calls it. `hasFlags`: flags follow the rows.
 MOE_LANES void llEndLanding(const Combining auto& s, bool silent, bool hasFlags) {
   CommState* state = s.comm.state;
   HandleState* handle = s.handle.state;
@@ -149,7 +150,7 @@ class LlCombine {
  public:
   MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w)
       : LlCombine(warp, p, w, llLandingOperation(p)) {}
-  // Of an operation that goes on here (core/seldom.h).
+  // Resumes an operation (core/seldom.h).
   MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : s(warp, p, w, which) {}
 
@@ -178,7 +179,7 @@ class LlCombine {
     if (s.receives) takeBack();
   }
 
-  // The rows and gradients that owners wait for, if none of this rank counts.
+  // Sends zeros as the rows and gradients that owners wait for, if nothing from this rank counts.
   MOE_LANES void handBackZeros() const {
     prepareZeroRows<true>(s, SharedBack<Warp, true>{s.w}.items(s.p));
     if (s.split()) prepareZeroRows<false>(s, SharedBack<Warp, false>{s.w}.items(s.p));
@@ -196,12 +197,13 @@ class LlCombine {
     return llBeginLanding(s, state->llUncombined[set] != 0, state->llUsed[set] != 0, s.w.index == 0) && bringWeights(s);
   }
 
-  // Rows of other domains and gradients need a flag, other rows none: such combines are counted, the same on all ranks.
+  // Rows of other domains and gradients need a flag; other rows do not. Combines with flags are counted, with the same
+  // result on all ranks.
   MOE_LANES bool hasFlags() const { return s.split() || s.args.grads != 0; }
 
   // ---- The expert side
 
-  // False if a wait failed. `rest`: those that the first part has left.
+  // False if a wait failed. `rest`: only the rows that the first part has left.
   MOE_LANES bool handBack(bool zeros, bool rest) const {
     if (!prepareRows<true>(s, SharedBack<Warp, true>{s.w, rest ? s.epoch : 0}, zeros)) return false;
     return !s.split() || prepareRows<false>(s, SharedBack<Warp, false>{s.w}, zeros);
@@ -209,8 +211,8 @@ class LlCombine {
 
   // ---- The owner
 
-  // One warp looks whether terms agree. If they do not, the others stop waiting for rows that never come. Those of
-  // other domains come with their flags.
+  // One warp checks whether the terms of the domain agree. If they do not, the others stop waiting for rows that never
+  // come. The terms of other domains come with their flags.
   MOE_LANES void takeBack() const {
     if (s.w.index == 0 && !termsAgree(s, domainRanks(s.comm))) return;
     if (hasFlags() && !s.waitForAll(s.area.ready, s.number, Phase::combineRows)) return;

@@ -18,7 +18,8 @@ struct LlKeptSlots {
   LlPayload payload;
   MOE_LANES const std::uint8_t* operator()(int row) const { return payload.arrived(arrivalOf(payload.h, row)); }
 };
-// Rows from the caller's input if that is given, else from their slots: all of what is in a slot, or its first bytes.
+// Rows from the caller's input if that is given, else from their slots. `rowBytes` may be less than a slot holds: then
+// it counts the slot's first bytes.
 struct LlKeptSource {
   LlKeptSlots slotOf;
   const std::uint8_t* in;
@@ -30,7 +31,7 @@ struct LlKeptSource {
   }
 };
 
-// What rank `from` has otherwise than this rank, if anything. One lane.
+// The terms of rank `from` that differ from this rank's, if any. One lane calls it.
 template <Moves Warp>
 MOE_LANES Failure termsFault(const Warp& warp, const StepParams& p, int from) {
   const std::uint64_t ours = p.dispatch.terms;
@@ -105,7 +106,7 @@ class LlDispatch {
 
   // ---- Receiving
 
-  // `silent`: nothing is delivered, but the rows come all the same, so that slots are free when they were waited for.
+  // `silent`: nothing is delivered. The step waits for the rows all the same, so that their slots are free afterwards.
   MOE_LANES void receive(bool silent) const {
     const std::int64_t rows = s.handle.sent.layoutRowsOf[s.comm.rank];
     bool delivers = !silent && rows <= d_.capacity;
@@ -114,7 +115,7 @@ class LlDispatch {
     } else {
       describeNothing(s.warp, s.p, filledRows(s.handle, s.comm.rank), s.w);
     }
-    // Rows that stay in their slots need one warp that waits, and one look.
+    // For rows that stay in their slots one warp is enough: it waits and compares the terms.
     const bool stay =
         d_.outRows == nullptr && d_.cast.outScales == nullptr && d_.sideBytes == 0 && s.handle.arrivals == 0;
     if (stay && s.w.index != 0) return;
@@ -141,14 +142,14 @@ class LlDispatch {
     if (s.w.index == 0) keepTermsFault(s.warp, s.p);
   }
 
-  // True if all ranks' terms are this rank's. After the rows' flags.
+  // True if the terms of all ranks are the same. Valid after the rows' flags.
   MOE_LANES bool termsAgree() const {
     return areGood(s, allRanks(s.comm), [&](int from) { return termsFault(s.warp, s.p, from); });
   }
 
   MOE_LANES LlRows allRows() const { return {s.handle, 0, *s.handle.arriving.rows, 0, 0}; }
 
-  // Both payloads of some rows: this rank's `own` ones from the caller's input.
+  // Delivers rows and side payload of some rows. With `own`, they come from the caller's input.
   MOE_LANES void deliver(const LlRows& which, bool own) const {
     const std::uint32_t bytes = d_.cast.type != kNoCast ? d_.cast.codeBytes : d_.rowBytes;
     const auto move = [&](const LlKeptSource& from, std::uint8_t* out, const Parts& parts) {

@@ -1,7 +1,6 @@
-// What both LL dispatches do, that of a handle which was routed before and the one which routes: rows go to slots
-// [source][index] of the handle's set, from where the receiver delivers them. RANK_MAJOR rows may stay where they came,
-// and this rank's own rows need no slot if they are delivered in the same step. Flags: README.md,
-// "LL dispatch".
+// The common part of both LL dispatches: the one on a known route, and the one that routes. Rows go to slots
+// [source][index] of the handle's set, and the receiver delivers them from there. RANK_MAJOR rows may stay in their
+// slots. This rank's own rows need no slot if they are delivered in the same step. Flags: README.md, "LL dispatch".
 #pragma once
 
 #include "device/protocol/core/deliver.h"
@@ -11,8 +10,8 @@
 
 namespace moe {
 
-// The rows that go to slots: not this rank's own if they go straight from its input to its output. Rows that are cast,
-// and those of two steps, wait in slots.
+// The rows that go to slots. This rank's own rows do not, if they go straight from its input to its output. Rows that
+// are cast, and rows whose dispatch is divided into two steps, always go to slots.
 struct LlSlotRows {
   int except;  // rank
 
@@ -20,8 +19,8 @@ struct LlSlotRows {
   MOE_LANES bool takes(const Destination& to) const { return to.rank != except; }
 };
 
-// The slots of one payload: where they are at a receiver, what a row for other domains is put from, and how long a row
-// may be and is.
+// The slots of one payload: where they are at a receiver, where rows for other domains are put from, and the largest
+// and the present size of a row.
 struct LlPayload {
   const CommView& c;
   const HandleView& h;
@@ -29,20 +28,20 @@ struct LlPayload {
   int bytesMax;
   std::uint32_t bytes;
 
-  // As Outgoing wants it.
+  // As Outgoing needs it.
   MOE_LANES Sink place(const Destination& to) const {
     return {llSlot(c, h, to.rank, slots, bytesMax, bytes, c.rank, to.index), nullptr, to.rank == c.rank};
   }
   MOE_LANES Sink out(int token) const {
     return {c.mine<std::uint8_t>(llOutOffset(c, h, outArea, bytesMax, bytes, token)), nullptr, true};
   }
-  // Where a row has come.
+  // The slot of a row that has come.
   MOE_LANES const std::uint8_t* arrived(const Arrival& at) const {
     return llSlot(c, h, c.rank, slots, bytesMax, bytes, at.from, at.index);
   }
 };
 
-// The same as one piece with scales behind the codes.
+// The same for cast rows: one piece, with scales behind the codes.
 struct LlCastPlaces {
   static constexpr bool kScatters = false;
   LlPayload rows;
@@ -99,7 +98,7 @@ struct LlAlways {
   MOE_LANES bool ready() const { return true; }
 };
 
-// Rows that go when `ready` says so: a list for streamRows.
+// A list for streamRows whose rows go when `ready` says so.
 template <class To, class Share, class Ready>
 struct RowsWhenReady : PayloadOut<To, Share> {
   const Ready& ready_;
@@ -107,10 +106,9 @@ struct RowsWhenReady : PayloadOut<To, Share> {
   MOE_LANES bool mayPlace() const { return ready_.ready(); }
 };
 
-// Stores this warp's share of the rows of tokens. `lists`: as Outgoing wants it. `Share`: a
-// warp's parts of rows. `ready`: asked once, by ready(), before
-// lists are looked at; if it is false nothing is stored, and so is the result.
-// `kMore`: rows may be cast, or have side payload.
+// Stores this warp's share of the rows of tokens. `lists`: as Outgoing needs it. `Share`: a warp's parts of rows.
+// `ready`: its ready() is called once, before lists are read; if it is false, nothing is stored, and the result is
+// false. `kMore`: rows may be cast, or have side payload.
 template <class Share, bool kMore = true, class Lists, class Ready>
 MOE_LANES bool llSendRows(const LlSending auto& s, const Lists& lists, Range tokens, WarpIndex team,
                           const Ready& ready) {
@@ -135,7 +133,7 @@ MOE_LANES bool llSendRows(const LlSending auto& s, const Lists& lists, Range tok
   return s.warp.streamRows(PayloadOut<To, Share>{sideTo, d.side, Share::of(tokens, whole, d.sideBytes, team)});
 }
 
-// One payload's rows for a remote rank, when all warps have stored theirs.
+// Puts one payload's rows to a remote rank. All warps must have stored their rows before.
 MOE_LANES void llPutRows(const LlSending auto& s, const LlPayload& payload, int to, int rows) {
   const CommView& c = s.comm;
   const HandleView& h = s.handle;
@@ -147,8 +145,8 @@ MOE_LANES void llPutRows(const LlSending auto& s, const LlPayload& payload, int 
   });
 }
 
-// Rows to the remote ranks of this warp, rowsTo(rank) of them, and behind them what putRest(rank) puts; each call by
-// another connection.
+// Puts rowsTo(rank) rows to each remote rank of this warp, and behind them what putRest(rank) puts. The epoch chooses
+// the connection, so that successive dispatches use different ones.
 template <class RowsTo, class PutRest>
 MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, RowsTo rowsTo, PutRest putRest) {
   const std::uint64_t ready = s.rowFlags();
@@ -161,8 +159,9 @@ MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, RowsTo rowsTo, PutRes
   });
 }
 
-// What a sending step leaves for the next one. One lane, when all warps have announced their rows, and so have read
-// what changes here. `silent`: as the step has found the handle.
+// Notes what a sending step leaves for the next one. One lane calls it when all warps have announced their rows,
+// because by then they have read the words that change here. `silent`: whether the handle was silent when the step
+// began.
 MOE_LANES void llLaneNoteSent(const LlSending auto& s, bool silent) {
   CommState* state = s.comm.state;
   const HandleView& h = s.handle;
@@ -178,15 +177,15 @@ MOE_LANES void llEndSend(const LlSending auto& s, bool silent) {
 
 // ---- Receiving
 
-// An output that is too small is its owner's fault alone: the peers have done their part. Kept when all warps of this
-// rank have sent, and so have read what changes.
+// Keeps the fault of an output that is too small. The fault is this rank's alone, because the peers have done their
+// part. It is kept when all warps of this rank have sent, because by then they have read the words that change.
 MOE_LANES void llRefuse(const LlSending auto& s, std::int64_t arriving) {
   if (s.w.index != 0 || !s.waitForOwn(s.rowFlags(), s.epoch)) return;
   keepFault(s.warp, s.handle,
             tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, s.args.capacity, arriving));
 }
 
-// Scales of rows that lie in slots, slotOf(row). A word for each lane: there are few, and lanes enough.
+// Delivers the scales of rows that lie in slots, slotOf(row). Each lane has one word, because scales are few.
 MOE_LANES void llDeliverScales(const LlSending auto& s, const LlRows& rows, const auto& arrivals, const auto& slotOf,
                                WarpIndex team) {
   const CastArgs& cast = s.args.cast;

@@ -1,5 +1,5 @@
-// Payloads in LL: pieces go to the slots of side payload, and from there to the caller's arrays. Functions of their
-// own, so that dispatches without payloads carry a test alone.
+// Payloads in LL: pieces go to the slots of side payload, and from there to the caller's arrays. These functions are
+// not inlined, so that dispatches without payloads only have a test more.
 #pragma once
 
 #include "device/protocol/core/payloads.h"
@@ -7,7 +7,8 @@
 
 namespace moe {
 
-// What is needed of a session, which a function of its own cannot have from its caller in registers.
+// The part of a session that these functions need. A function that is not inlined cannot get its caller's session in
+// registers.
 template <Moves Warp>
 struct LlSlots {
   using Policy = Warp;
@@ -24,7 +25,7 @@ struct LlSlots {
   MOE_LANES LlPayload side() const { return llSide(p, Warp::kPuts && comm.split()); }
 };
 
-// Stores this warp's share of pieces. `lists`: as Outgoing wants it.
+// Stores this warp's share of pieces. `lists`: as Outgoing needs it.
 template <Moves Warp, class Lists>
 MOE_LANES void llSendPieces(const LlSlots<Warp>& s, const Lists& lists, Range tokens, WarpIndex w) {
   const DispatchArgs& d = s.p.dispatch;
@@ -39,7 +40,7 @@ MOE_LANES void llSendPieces(const LlSlots<Warp>& s, const Lists& lists, Range to
   });
 }
 
-// Pieces of rows that lie in slots, slotOf(row), to the caller's arrays.
+// Brings pieces of rows from their slots, slotOf(row), to the caller's arrays.
 template <Moves Warp>
 MOE_LANES void llTakePieces(const LlSlots<Warp>& s, Range rows, const auto& arrivals, const auto& slotOf, WarpIndex w) {
   if (s.p.dispatch.outRows == nullptr) return;

@@ -1,7 +1,6 @@
-// A combine whose rows land at their owners and which brings nothing beside them (landsPlainly), by warps that are
-// blocks. It has code of its own, since that of LlCombine, for everybody else, takes longer than such a step. Words and
-// slots are the same. README.md, "Dispatch to
-// places, combine from places".
+// A combine whose rows land at their owners, with nothing beside them (landsPlainly). Its warps are blocks. It has code
+// of its own, because the general code (LlCombine) takes longer than such a step should. Words and slots are the same.
+// README.md, "Dispatch to places, combine from places".
 //
 // The last of several blocks has no rows. It tells and compares terms, and ends the epoch.
 #pragma once
@@ -12,7 +11,8 @@
 
 namespace moe {
 
-// Zeros instead of this rank's rows, for owners who wait for rows. Code of its own, as it is seldom needed.
+// Sends zeros instead of this rank's rows, because owners wait for rows. It is not inlined, because it is seldom
+// needed.
 template <Lands Warp>
 MOE_SELDOM void llLandZeros(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
   const CombineSession<Warp> s(warp, p, w, operation);
@@ -41,7 +41,7 @@ class LlPlacedCombine {
     const int set = s_.handle.llSet;
     std::uint32_t fault = s_.handle.state->fault, uncombined = state->llUncombined[set], used = state->llUsed[set];
     std::uint64_t epoch = s_.epoch;
-    // The others of these are looked at soon.
+    // The other offsets are read soon after this one.
     auto rows = static_cast<std::uint32_t>(s_.handle.arriving.rankOffsets[s_.comm.nranks]);
     if (s_.stopped(fault, uncombined, used, epoch, rows)) return;
     const bool silent = givesZeros(s_, fault), last = isLast(s_.w);
@@ -69,7 +69,8 @@ class LlPlacedCombine {
     }
   }
 
-  // The sum of a token's rows here, to its owner: a list for reduceRows. Where a token has one row, it is that.
+  // A list for reduceRows: the sum of a token's rows at this rank, which goes to the token's owner. If a token has one
+  // row here, the row is the sum.
   struct Made {
     static constexpr bool kLanding = true;
     const LlPlacedCombine& c;
@@ -98,7 +99,7 @@ class LlPlacedCombine {
     MOE_LANES float weight(int i, int term) const { return entryWeight(this->header(i)[1 + term]); }
   };
 
-  // Sums of the block's tokens, or of its part of one, from rows that land here: a list for reduceRows.
+  // A list for reduceRows: the sums of the block's tokens, or of its part of one token, from rows that land here.
   struct Owned {
     const LlPlacedCombine& c;
     int biases;

@@ -1,4 +1,4 @@
-// A dispatch that routes and brings rows to their places, and nothing beside them, by warps that are blocks. README.md,
+// A dispatch that routes and brings rows to their places, with nothing beside them. Its warps are blocks. README.md,
 // "Dispatch to places".
 #pragma once
 
@@ -37,7 +37,7 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
     this->keepRoute(taken, kept);
   }
 
-  // A block's part of some rows, from their slots to their places: a list for streamRows.
+  // A list for streamRows that brings a block's part of some rows from their slots to their places.
   struct Delivered {
     const LlPlacedDispatch& d;
     const Taken& taken;
@@ -62,8 +62,8 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
     }
   };
 
-  // Looks up, all at once, the headers of the rows at hand, and with a block's first ones what ranks have told; and
-  // meanwhile start(). True if the rows may go to their places.
+  // Looks up at once the headers of the rows at hand and, with a block's first rows, the metadata of all ranks. Calls
+  // start() meanwhile. True if the rows may go to their places.
   template <class Start>
   MOE_LANES bool look(const Taken& taken, const LlHand& hand, Start start) const {
     const HandleView& h = s_.handle;
@@ -100,13 +100,13 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
     }
     return this->delivers(taken);
   }
-  // When they have been looked up.
+  // Valid when the rows have been looked up.
   MOE_LANES int placeOf(const Taken& taken, const LlHand& hand, int row, int copy) const {
     return expertRows(s_.handle) ? entryRow(taken.header(hand, row)[1 + copy]) : taken.place(hand, row, copy);
   }
 
-  // The handle keeps headers of rows at hand, with final rows, and `describing` the caller's arrays are filled from
-  // them.
+  // Keeps the headers of the rows at hand in the handle, with final rows. If `describing`, it also fills the caller's
+  // arrays from them.
   MOE_LANES void keepHeaders(const Taken& taken, const LlHand& hand, bool describing) const {
     const HandleView& h = s_.handle;
     const int entries = (hand.end - hand.begin) * h.topk;

@@ -1,6 +1,6 @@
-// Where a rank's tokens go, counted from the ids by each block of lanes for its own tokens: so a dispatch that routes
-// asks nobody before its first row. A bucket is an expert or a rank. A token's position among the users of a bucket is
-// the number of users among all tokens before it.
+// Where a rank's tokens go. Each block of lanes counts this from the ids for its own tokens, so that a dispatch that
+// routes waits for nobody before its first row. A bucket is an expert or a rank. A token's position among the users of
+// a bucket is the number of users among all tokens before it.
 #pragma once
 
 #include "device/protocol/core/session.h"
@@ -10,8 +10,8 @@
 
 namespace moe {
 
-// ---- A block of lanes that share scratch memory, in a dispatch that routes: its session, its tables, which tokens it
-// sends, and which parts of their rows a warp of it.
+// ---- A block of lanes that share scratch memory, in a dispatch that routes: its session, its tables, the tokens that
+// it sends, and the parts of their rows that each warp sends.
 
 // The tables of a block.
 class LlTables {
@@ -38,7 +38,7 @@ class LlTables {
   MOE_LANES std::uint8_t** toldBy() const { return table<std::uint8_t*>(at_.toldBy); }
   MOE_LANES std::uint8_t** arrived() const { return table<std::uint8_t*>(at_.arrived); }
   MOE_LANES Quad* headers() const { return table<Quad>(at_.headers); }
-  // Of steps of rows in slots, which keep no headers there: uint32 [kLlTokensAtOnce][topk].
+  // The memory of `headers` in steps whose warps are blocks, while they send: uint32 [kLlTokensAtOnce][topk].
   MOE_LANES std::uint32_t* entries() const { return memory_ + at_.headers; }
 
  private:
@@ -60,7 +60,7 @@ class LlTables {
   std::uint32_t* memory_;
 };
 
-// The session of a block, with its tables. `kIsPlain`: of a dispatch that carries nothing special.
+// The session of a block, with its tables. `kIsPlain`: the dispatch carries nothing special.
 template <Computes Wide, bool kIsPlain>
 struct LlBlock : Session<Wide>, LlTables {
   static constexpr bool kPlain = kIsPlain;
@@ -71,14 +71,14 @@ struct LlBlock : Session<Wide>, LlTables {
         LlTables(policy, params.handle, own.block()) {}
 };
 
-// The tokens [first, end) of a block. Where there are blocks enough, two `sharers` share a token, and this is number
-// `sharer`.
+// The tokens [first, end) of a block. Where there are blocks enough, two blocks (`sharers`) share a token, and this
+// block is number `sharer` of them.
 struct LlShare {
   int first, end, sharer, sharers;
-  bool leads;  // knows of all tokens, and tells counts: it has the last token, or counts apart
+  bool leads;  // this block knows of all tokens and sends the counts: it has the last token, or no rows
 
-  // `block`: among all blocks. With `countingBlock`, `apart`, the last of several counts, and moves no rows, as the
-  // others would wait for it. No division where there are blocks enough.
+  // `block`: this block among all. With `countingBlock` (`apart`), the last of several blocks counts and moves no rows,
+  // because the others would wait for it. Where there are blocks enough, nothing is divided.
   static MOE_LANES LlShare of(const DispatchArgs& d, WarpIndex block) {
     return of(d.tokens, d.countingBlock != 0 && block.count > 1, block);
   }
@@ -94,7 +94,7 @@ struct LlShare {
     return {first, end, sharer, sharers, apart ? counts : last};
   }
 
-  // Warp `warp` of a block's `warps` among all that share these tokens' rows.
+  // The place of warp `warp` of a block's `warps` among all warps that share these tokens' rows.
   MOE_LANES WarpIndex team(int warp, int warps) const { return {warp * sharers + sharer, warps * sharers, sharers}; }
 };
 
@@ -104,7 +104,7 @@ struct LlParts {
   Parts parts;
   std::uint32_t rowBytes;
   WarpIndex team;
-  int each;  // of a row: this warp's
+  int each;  // number of this warp's parts of a row
 
   static MOE_LANES LlParts of(Range tokens, const Parts& parts, std::uint32_t rowBytes, WarpIndex team) {
     const int left = parts.count - team.index;
@@ -119,13 +119,14 @@ struct LlParts {
   }
 };
 
-// An entry of a handle that merges.
+// An entry of a handle that merges duplicates.
 template <class Params>
 MOE_SELDOM TakenEntry mergedEntry(const Params& p, int entry) {
   return takenEntry(p.handle, p.route, entry);
 }
-// As givenFault, with look-ups side by side: whether an entry cannot be, by itself or beside earlier ones of its token.
-// For the leading block alone, so that the others have nothing of it. `id`: the expert that it names.
+// True if an entry is invalid, by itself or beside earlier ones of its token. This is givenFault with look-ups side by
+// side. Only the leading block calls it, so that the others have none of its code in their way. `id`: the expert that
+// the entry names.
 template <class Params>
 MOE_SELDOM bool entryCannotBe(const Params& p, int entry, std::int64_t id) {
   const HandleView& h = p.handle;
@@ -151,9 +152,9 @@ class LlPlaces {
         first_(first),
         count_(share.end - first < kLlTokensAtOnce ? share.end - first : kLlTokensAtOnce) {}
 
-  // All lanes of the block together, for the tokens at hand in turn. Entries that cannot be are left out; the leading
-  // block knows that there are some. Everything that must be known before rows may go is looked up at once: also what
-  // went to each rank before, and whether to stop. False: it is.
+  // All lanes of the block call it together, for the tokens at hand in turn. It leaves invalid entries out; the leading
+  // block notes that there are some. Everything that must be known before rows may go is looked up at once, also how
+  // many rows went to each rank in the dispatch before, and whether the rank is to stop. False: the rank is to stop.
   MOE_LANES bool count() const {
     clear();
     const int from = begins_ ? 0 : first_ * h_.topk, entries = (first_ + count_) * h_.topk - from;
@@ -168,14 +169,14 @@ class LlPlaces {
     return *t_.word(kLlStops) == 0;
   }
 
-  // The leading block: whether an entry cannot be.
+  // For the leading block: whether an entry is invalid.
   MOE_LANES bool refuses() const { return *t_.word(kLlFaulty) != 0; }
-  // The first tokens of the block.
+  // True if the tokens at hand are the first ones of the block.
   MOE_LANES bool begin() const { return begins_; }
   MOE_LANES int first() const { return first_; }
   MOE_LANES int size() const { return count_; }
 
-  // The destinations of a token at hand: as Outgoing wants it.
+  // The destinations of a token at hand, as Outgoing needs them.
   MOE_LANES Destination of(int token, int ordinal) const {
     const std::uint32_t* words = ranksOf(token);
     int left = ordinal;
@@ -193,7 +194,7 @@ class LlPlaces {
     }
     return {kNoRank, 0, 0, 0, 0};
   }
-  // How many there are; of those in this domain, how many.
+  // The number of destinations of a token, in total and in this domain.
   MOE_LANES int destinations(int token) const { return countBits(token, h_.map.nranks); }
   MOE_LANES int localDestinations(int token) const { return countBits(token, c_.domainSize); }
 
@@ -201,27 +202,28 @@ class LlPlaces {
   MOE_LANES int id(int token, int k) const { return t_.ids()[(token - first_) * h_.topk + k]; }
   MOE_LANES float weight(int token, int k) const { return t_.weights()[(token - first_) * h_.topk + k]; }
 
-  // Where a token at hand comes among this rank's users of a bucket. Of experts, where they are counted.
+  // The position of a token at hand among this rank's users of a bucket. Valid for experts only where they are counted.
   MOE_LANES int positionOf(int token, int bucket) const {
     return static_cast<int>(t_.before()[bucket]) + bitCount(t_.users()[bucket] & ((1u << (token - first_)) - 1));
   }
-  // The leading block, with its last tokens at hand: all users of a bucket, and for a rank how many more than last
-  // time.
+  // For the leading block, with its last tokens at hand: the number of all users of a bucket; and for a rank, how many
+  // more there are than in the dispatch before.
   MOE_LANES int total(int bucket) const { return static_cast<int>(t_.before()[bucket]) + bitCount(t_.users()[bucket]); }
   MOE_LANES int moreTo(int rank) const { return total(h_.map.experts + rank) - t_.lastRows()[rank]; }
 
  private:
-  // What a lane looks up of an entry: what it names and, of a token at hand, its weight. Or something else.
+  // What a lane looks up for an entry: the id that it names and, for a token at hand, its weight. Or a word that is no
+  // entry (lookBeside).
   struct Look {
     std::int64_t given;
     float weight;
   };
 
   MOE_LANES int buckets() const { return h_.map.experts + h_.map.nranks; }
-  // Experts are counted where rows have places by them, and by the block that tells the counts.
+  // Experts are counted where rows have places by experts, and by the block that sends the counts.
   MOE_LANES int firstBucket() const { return leads_ || expertRows(h_) ? 0 : h_.map.experts; }
 
-  // Tokens that were at hand are tokens before.
+  // The tokens that were at hand now count as tokens before.
   MOE_LANES void clear() const {
     const int counted = buckets() - firstBucket(), ranks = kLlTokensAtOnce * llRankWords(c_.nranks);
     const int earlier = begins_ ? llChunks(first_) * c_.nranks : 0, words = begins_ ? int{kLlWords} : 0;
@@ -242,7 +244,7 @@ class LlPlaces {
     t_.users()[bucket] = 0;
   }
 
-  // The loads of a token at hand and of others are the same, so that they go side by side.
+  // The loads for tokens at hand and for other tokens are the same, so that they go side by side.
   MOE_LANES Look lookAt(int entry) const {
     const float* weights = p_.route.topkWeights;
     return {givenIndexAt(h_, p_.route, entry), weights != nullptr ? weights[entry] : 1.0f};
@@ -269,7 +271,7 @@ class LlPlaces {
     if (firstBucket() == 0) warp_.laneAdd(t_.before() + id, 1);
     warp_.laneOr(t_.earlier() + token / kChunkTokens * c_.nranks + h_.map.rankOf(id), 1u << token % kChunkTokens);
   }
-  // An entry of a token at hand.
+  // Keeps an entry of a token at hand.
   MOE_LANES void laneKeep(int token, int k, int id, float weight) const {
     t_.ids()[token * h_.topk + k] = id;
     t_.weights()[token * h_.topk + k] = weight;
@@ -280,7 +282,7 @@ class LlPlaces {
     warp_.laneOr(t_.users() + h_.map.experts + rank, user);
     warp_.laneOr(t_.ranks() + token * llRankWords(c_.nranks) + bit / 32, 1u << bit % 32);
   }
-  // Tokens before the block's that go to a rank.
+  // Counts the tokens before the block's own that go to a rank.
   MOE_LANES void laneSum(int rank) const {
     int sum = 0;
     MOE_ROLLED
@@ -288,7 +290,7 @@ class LlPlaces {
     t_.before()[h_.map.experts + rank] = static_cast<std::uint32_t>(sum);
   }
 
-  // Bits of a token are in the order of its destinations.
+  // The bits of a token are in the order of its destinations.
   MOE_LANES int rankAt(int bit) const {
     return bit < c_.domainSize ? c_.domainFirst + bit : c_.remoteRank(bit - c_.domainSize);
   }

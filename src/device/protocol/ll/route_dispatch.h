@@ -1,7 +1,7 @@
 // Low-latency dispatch that routes: expert ids go in and rows come out, in one hop. Nothing is exchanged before the
-// rows. Each block counts what it needs of its own rank's ids while its rows are on their way to registers
-// (ll/places.h), and beside the rows every rank tells its receivers what they are (ll/taken.h); the flags say how many.
-// Flags: README.md, "LL dispatch that routes".
+// rows. Each block counts its own rank's ids, as far as it needs them, while its rows are on their way to registers
+// (ll/places.h). Beside the rows, every rank sends its receivers metadata that says what the rows are (ll/taken.h). The
+// flags say how many rows there are. Flags: README.md, "LL dispatch that routes".
 #pragma once
 
 #include "device/protocol/ll/payloads.h"
@@ -9,24 +9,24 @@
 
 namespace moe {
 
-// ---- What a rank does when something is wrong with what the ranks have told, or with its output: code of its own, as
-// it is seldom needed. docs/internals/protocol.md, "Faults of a handle".
+// ---- What a rank does when the metadata of a rank, or its own output, is invalid. The functions are not inlined,
+// because they are seldom needed. docs/internals/protocol.md, "Faults of a handle".
 
-// All warps, each for its share of tokens. The first one also keeps the fault.
+// All warps call it, each for its share of tokens. The first warp also keeps the fault.
 template <Moves Warp>
 MOE_SELDOM void llMakeEmptyRoute(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
   const Session<Warp> s(warp, p, w, operation);
   emptyTokens(s);
   if (w.index != 0) return;
   emptyCounts(s);
-  int refuses = 0;  // of several ranks that refuse, all name the lowest
+  int refuses = 0;  // if several ranks refuse, all ranks name the lowest
   MOE_ROLLED
   while ((warp.laneLoad(llToldBy<Quad>(p.comm, p.handle, refuses)).w & kRouteRefused) == 0) ++refuses;
   keepFault(warp, p.handle, faultTold(p.handle, refuses, warp.laneLoad(llToldBy<Quad>(p.comm, p.handle, refuses) + 2)));
   tellRows(s, 0, true);
 }
 
-// One warp, when the handle has the route: why nothing was delivered.
+// Keeps the reason why nothing was delivered. One warp calls it when the handle has the route.
 template <Moves Warp>
 MOE_SELDOM void llKeepFault(Warp warp, const StepParams& p, std::int64_t layoutRows) {
   const DispatchArgs& d = p.dispatch;
@@ -40,8 +40,8 @@ MOE_SELDOM void llKeepFault(Warp warp, const StepParams& p, std::int64_t layoutR
   });
 }
 
-// Functions of their own: a block's tables are looked at, not made, and registers are free again. They find out again
-// what they could be given, as much of that would go through memory.
+// These two functions are not inlined: they only read a block's tables, and registers are free again when they return.
+// They compute once more what a caller could pass, because much of that would go through memory.
 template <Gathers Warp>
 MOE_SELDOM void llSendPayloads(Warp warp, const StepParams& p, WarpIndex w, int first) {
   using Wide = LlBlock<typename Warp::Wide, false>;
@@ -63,7 +63,8 @@ MOE_SELDOM void llTakePayloads(Warp warp, const StepParams& p, WarpIndex w, int 
                {w.inBlock, Warp::warpsOfBlock(), 1});
 }
 
-// A block's rows may go when it has counted where to. Looked up with the rest: whether slots must be waited for.
+// A block's rows may go when the block has counted where they go. It looks up in the same round whether it must wait
+// for slots.
 template <class S, class Tabled>
 struct LlReady {
   const S& s;
@@ -90,7 +91,7 @@ struct LlReady {
 template <Gathers Warp, bool kPlain>
 class LlRouteDispatch {
  public:
-  // `wide`: warp.wide(). Not kept here: in an object that points into itself nothing stays in registers.
+  // `wide`: warp.wide(). It is not a member, because nothing of an object that points into itself stays in registers.
   MOE_LANES LlRouteDispatch(const Warp& warp, const typename Warp::Wide& wide, const StepParams& p, WarpIndex w)
       : s_(warp, p, w), block_(wide, p, w, S::operationOf(p)), warps_(Warp::warpsOfBlock()), inBlock_(w.inBlock) {}
 
@@ -109,7 +110,7 @@ class LlRouteDispatch {
   // ---- Sending
 
   // False if a wait failed, or the rank is to stop. A route that this rank refuses is sent like others, without the
-  // entries that cannot be.
+  // invalid entries.
   MOE_LANES bool send() const {
     int first = shareAgain().first;
     MOE_ROLLED
@@ -129,14 +130,15 @@ class LlRouteDispatch {
     return true;
   }
 
-  // Worked out anew where it is needed: what is kept while rows move would go through memory.
+  // The share is computed anew where it is needed, because a value that is kept while rows move would go through
+  // memory.
   MOE_LANES LlShare shareAgain() const {
     auto index = static_cast<std::uint32_t>(block_.w.index);
     if constexpr (!kPlain) s_.warp.hold(index);
     return LlShare::of(s_.args, {static_cast<int>(index), block_.w.count, block_.w.blocks});
   }
 
-  // The tokens at hand: rows, what travels beside them, headers.
+  // Sends the tokens at hand: rows, then what travels beside them, and headers.
   MOE_LANES bool sendTokens(const LlShare& share, const Places& places) const {
     const LlReady<S, Tabled> ready{s_, block_, places};
     const Range tokens{places.first(), places.first() + places.size()};
@@ -147,7 +149,7 @@ class LlRouteDispatch {
     return true;
   }
 
-  // Rows, and behind them what is told and the flag: together, so that the adapter is told once.
+  // Puts rows, and behind them metadata and the flag. The last two go together, so that the adapter is notified once.
   MOE_LANES void putToRemoteRanks() const {
     const auto rowsTo = [&](int to) { return llRowsTo(s_, to); };
     llPutToRemoteRanks(s_, rowsTo, [&](int to) {
@@ -187,8 +189,8 @@ class LlRouteDispatch {
     if (!kPlain && s_.handle.arrivals != 0) announceArrivals(s_, 0, {0, s_.handle.map.count(s_.comm.rank)}, s_.w);
   }
 
-  // What the handle and the host get to know, and rows that nothing arrives for. `delivers`: else the handle gets the
-  // route, and the caller nothing.
+  // Stores counts for the handle and the host, and fills output rows that nothing arrives for. Without `delivers` the
+  // handle gets the route, and the caller nothing.
   MOE_LANES void keepRoute(const Taken& taken, std::uint32_t ticket, bool delivers) const {
     if (block_.w.index == 0) taken.keepCounts(ticket);
     if (s_.w.index == 0) {
@@ -203,7 +205,7 @@ class LlRouteDispatch {
 
   MOE_LANES WarpIndex blockTeam() const { return {inBlock_, warps_, 1}; }
 
-  // The rows at hand; true if they were delivered. Headers are looked up in any case.
+  // Brings the rows at hand to their places; true if they were delivered. Headers are looked up in any case.
   MOE_LANES bool placeRows(const Taken& taken, const LlHand& hand) const {
     const DispatchArgs& d = s_.args;
     if (d.outRows == nullptr) return taken.look(s_, hand);
@@ -213,7 +215,7 @@ class LlRouteDispatch {
         s_, share, {taken, hand}, {{taken, s_.rows()}, d.straight != 0 ? d.rows : nullptr, bytes}, d.outRows});
   }
 
-  // What lies beside the rows at hand.
+  // Delivers what came beside the rows at hand.
   MOE_LANES void takeBeside(const Taken& taken, const LlHand& hand) const {
     const DispatchArgs& d = s_.args;
     const LlRows rows{s_.handle, hand.begin, hand.end, 0, 0};
@@ -228,8 +230,8 @@ class LlRouteDispatch {
     if (d.payloads.count != 0) llTakePayloads(s_.warp, s_.p, s_.w, hand.begin, hand.end);
   }
 
-  // The handle keeps the headers of the rows at hand, with final rows, and `describing` the caller's arrays are filled
-  // from them.
+  // Keeps the headers of the rows at hand in the handle, with final rows. If `describing`, it also fills the caller's
+  // arrays from them.
   MOE_LANES void keepHeaders(const Taken& taken, const LlHand& hand, bool describing) const {
     const HandleView& h = s_.handle;
     const Slice slice = lanesOf<Warp>((hand.end - hand.begin) * h.topk, warps_ - 1 - inBlock_, warps_);
@@ -252,8 +254,8 @@ class LlRouteDispatch {
   const int warps_, inBlock_;
 };
 
-// A dispatch that carries nothing special has code of its own, which is short: what a step of few tokens waits for is
-// its instructions.
+// A dispatch that carries nothing special has short code of its own, because a step of few tokens waits mostly for its
+// instructions.
 template <Moves Warp>
 MOE_LANES bool llIsPlain(const StepParams& p) {
   const HandleView& h = p.handle;

@@ -1,6 +1,6 @@
-// A combine whose rows lie in their slots, and which brings nothing beside them (combinesFromSlots): what most decoders
-// run in each layer. It has code of its own, since that of Combine, for everybody else, takes longer than such a step.
-// Words and slots are the same. README.md, "Combine from slots".
+// A combine whose rows lie in their slots, with nothing beside them (combinesFromSlots). Most decoders run it in each
+// layer. It has code of its own, because the general code (Combine) takes longer than such a step should. Words and
+// slots are the same. README.md, "Combine from slots".
 //
 // A warp of the policy is a block here. The last of several blocks has no rows. It looks at the terms and ends the
 // epoch.
@@ -14,7 +14,8 @@ namespace moe {
 
 static_assert(kWireRow == 0, "combinesFromSlots");
 
-// Zeros instead of this rank's rows, for owners who wait for rows. Code of its own, as it is seldom needed.
+// Gives zeros instead of this rank's rows, because owners wait for rows. It is not inlined, because it is seldom
+// needed.
 template <Moves Warp>
 MOE_SELDOM void llGiveZeros(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
   const CombineSession<Warp> s(warp, p, w, operation);
@@ -36,7 +37,7 @@ class LlSlotCombine {
   MOE_LANES LlSlotCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlShare& share)
       : s_(warp, p, w, combineOperation(p)), share_(share) {}
 
-  // What is told and awaited belongs to mayRead: the last lanes look up rows meanwhile.
+  // All flags are sent and awaited in mayRead, while the last lanes look up rows.
   MOE_LANES void run(std::uint64_t began) const {
     std::uint32_t uncombined = s_.comm.state->llUncombined[s_.handle.llSet], fault = knownFault(s_);
     bool silent = false;
@@ -66,7 +67,7 @@ class LlSlotCombine {
         flagWord(s_.number));
   }
 
-  // Sums of the block's tokens, or of its part of one: a list for reduceRows.
+  // A list for reduceRows: the sums of the block's tokens, or of its part of one token.
   struct Sums {
     const LlSlotCombine& combine;
     std::uint64_t began;

@@ -1,5 +1,5 @@
-// A dispatch that routes, of RANK_MAJOR rows that stay in their slots and bring nothing else: what most decoders run in
-// each layer. README.md, "Dispatch into slots".
+// A dispatch that routes, of RANK_MAJOR rows that stay in their slots, with nothing beside them. Most decoders run it
+// in each layer. README.md, "Dispatch into slots".
 #pragma once
 
 #include "device/protocol/ll/block_dispatch.h"
@@ -34,13 +34,13 @@ class LlSlotDispatch : LlBlockDispatch<Warp, false> {
     this->keepRoute(taken, kept);
   }
 
-  // Of the rows that came, those whose headers this block keeps.
+  // The arriving rows whose headers this block keeps.
   MOE_LANES Slice keptHere(int rows) const {
     const int keepers = s_.w.count > 1 ? s_.w.count - 1 : 1;
     return s_.w.index < keepers ? sliceOf(rows, {s_.w.index, keepers, keepers}) : Slice{0, 0};
   }
-  // Looks up, all at once, headers of some rows, which the handle keeps, and with the first of them what ranks have
-  // told: terms, for a block that comes to a verdict, and counts, for the last one.
+  // Looks up at once the headers of some rows, which the handle keeps, and with the first rows the metadata of all
+  // ranks: terms, for a block that computes the verdict, and counts, for the last block.
   MOE_LANES void look(const Taken& taken, Slice rows, bool first, bool last, bool describing) const {
     const HandleView& h = s_.handle;
     const int stride = h.headerStride(), quads = rows.count * stride;
@@ -61,7 +61,7 @@ class LlSlotDispatch : LlBlockDispatch<Warp, false> {
       if (describing) t_.headers()[i] = quad;
     });
   }
-  // Of rows that have been looked up.
+  // Fills the caller's arrays about rows that have been looked up.
   MOE_LANES void describe(const Taken& taken, Slice rows) const {
     const HandleView& h = s_.handle;
     const auto each = [&](auto tell) {

@@ -1,5 +1,5 @@
-// Where the rows of a plain dispatch go, and what they are: counted by each block for its own tokens, and by the last
-// one for all (block_dispatch.h). A word has the ranks of a token, and one the tokens of a rank.
+// Where the rows of a plain dispatch go, and their headers. Each block counts this for its own tokens, and the last
+// block for all (block_dispatch.h). One word holds the ranks of a token, another one the tokens of a rank.
 #pragma once
 
 #include "device/protocol/ll/places.h"
@@ -7,7 +7,7 @@
 
 namespace moe {
 
-// The ranks in a word, one after the other.
+// Calls body(number) for each bit that is set, from the lowest on.
 template <class Body>
 MOE_LANES void forBits(std::uint32_t bits, Body body) {
   MOE_ROLLED
@@ -24,14 +24,14 @@ struct LlRowPart {
   }
 };
 
-// What a block looks up together is of several kinds. On a GPU lanes of a warp that look up different things do it one
-// after the other, so each kind begins with a warp of its own.
+// A block looks up several kinds of things together. On a GPU, lanes of one warp that look up different kinds do it one
+// after the other, so each kind begins at a new warp.
 template <class Warp>
 MOE_LANES int wholeWarps(int n) {
   return (n + Warp::kLanes - 1) / Warp::kLanes * Warp::kLanes;
 }
 
-// Words that blocks look up beside ids: whether the rank is to stop, and whether slots must be waited for.
+// Words that blocks look up beside ids: whether the rank is to stop, and whether the block must wait for slots.
 template <class Warp>
 struct LlSlotWords {
   static constexpr int kItems = 2 * Warp::kLanes;  // the first lane of a warp for each
@@ -45,7 +45,7 @@ struct LlSlotWords {
   }
 };
 
-// An entry, and the first ids of its token, all looked up side by side; or a word.
+// An entry and the first ids of its token, all looked up side by side; or a word.
 template <class Id>
 struct LlSlotLook {
   static constexpr int kAtOnce = 8;
@@ -58,7 +58,7 @@ struct LlSlotLook {
     look.own = static_cast<Id>(word);
     return look;
   }
-  // Entry k of the token whose ids these are.
+  // `ids` are those of the entry's token.
   static MOE_LANES LlSlotLook ofEntry(const Id* ids, int topk, int k) {
     LlSlotLook look;
     look.own = ids[k];
@@ -69,8 +69,8 @@ struct LlSlotLook {
   MOE_LANES std::uint32_t word() const { return static_cast<std::uint32_t>(own); }
 };
 
-// What an entry is among those of its token: how many of them are for the same rank, before it and in all, and whether
-// its expert was named before. Nothing of that if it is unused, or cannot be.
+// An entry compared with the others of its token: how many of them are for the same rank, before it and in total, and
+// whether an earlier one names the same expert. An unused or invalid entry has id -1 and no counts.
 struct LlSlotEntry {
   int id, rank, before, all;
   bool twice;
@@ -95,7 +95,7 @@ struct LlSlotEntry {
   }
 };
 
-// use(ids) with all ids, of 32 or 64 bits.
+// Calls use(ids) with all ids, which have 32 or 64 bits.
 template <class Use>
 MOE_LANES void withIds(const StepParams& p, Use use) {
   if (p.handle.wideIndex != 0) {
@@ -113,7 +113,7 @@ class LlSlotPlaces {
   MOE_LANES LlSlotPlaces(const Warp& warp, const StepParams& params, const LlTables& tables, Range tokens)
       : warp_(warp), p_(params), h_(params.handle), t_(tables), tokens_(tokens) {}
 
-  // What needs no look-up: addresses, and tables that are empty. Nothing meets.
+  // Prepares what needs no look-up: addresses, and empty tables. Lanes do not meet.
   static MOE_LANES void prepare(const Warp& warp, const StepParams& p, const LlTables& t) {
     const CommView& c = p.comm;
     const HandleView& h = p.handle;
@@ -139,15 +139,15 @@ class LlSlotPlaces {
       }
     });
   }
-  // For other tokens. Meets before and after.
+  // The same, for the block's next tokens. All lanes meet before and after.
   static MOE_LANES void prepareAgain(const Warp& warp, const StepParams& p, const LlTables& t) {
     warp.forEach(0, [](int) {});
     prepare(warp, p, t);
     warp.forEach(0, [](int) {});
   }
 
-  // All lanes of the block. Looked up at once: ids and weights of these tokens, and ids of all tokens before them; and
-  // meanwhile start(). False: the rank is to stop.
+  // All lanes of the block call it. It looks up at once the ids and weights of these tokens and the ids of all tokens
+  // before them, and calls start() meanwhile. False: the rank is to stop.
   template <class Start>
   MOE_LANES bool count(Start start) const {
     const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
@@ -186,23 +186,23 @@ class LlSlotPlaces {
     });
     return *t_.word(kLlStops) == 0;
   }
-  // Known then: the set's last operation was a dispatch.
+  // Valid after count(): true if the set's last operation was a dispatch.
   MOE_LANES bool waitsForSlots() const { return *t_.word(kLlWaits) != 0; }
 
   MOE_LANES int first() const { return tokens_.begin; }
   MOE_LANES int size() const { return tokens_.end - tokens_.begin; }
-  // Where a token at hand comes among this rank's users of a bucket.
+  // The position of a token at hand among this rank's users of a bucket.
   MOE_LANES int positionOf(int at, int bucket) const {
     return static_cast<int>(t_.before()[bucket]) + bitCount(t_.users()[bucket] & ((1u << at) - 1));
   }
-  // Its slot there; NULL: it does not go there.
+  // The token's slot at `rank`; NULL: the token does not go there.
   MOE_LANES std::uint8_t* slot(int at, int rank) const {
     if ((t_.ranks()[at] >> rank & 1) == 0) return nullptr;
     return t_.slots()[rank] + static_cast<std::int64_t>(positionOf(at, rank)) * p_.dispatch.rowBytes;
   }
 
-  // Headers to the receivers, and the handle's tables of what is sent: a lane for each entry, and for each place of a
-  // destination, by other warps.
+  // Stores headers to the receivers, and the handle's tables of what is sent. Each entry has a lane, and each place of
+  // a destination has a lane in other warps.
   MOE_LANES void storeHeaders() const {
     const int entries = size() * h_.topk, places = size() * h_.destinationsMax;
     const int from = wholeWarps<Warp>(entries);
@@ -218,7 +218,8 @@ class LlSlotPlaces {
   MOE_LANES bool byExpert() const { return kPlaced && expertRows(h_); }
   MOE_LANES int bucketOf(int expert) const { return p_.comm.nranks + expert; }
 
-  // Of an entry at hand, for storeHeaders: its rank, and how many entries are for that, before it and in all. 0: none.
+  // An entry in one word, for storeHeaders: its rank, and how many entries of its token are for that rank, before it
+  // and in total. 0: no entry.
   static MOE_LANES std::uint32_t packed(const LlSlotEntry& entry) {
     return entry.id < 0 ? 0
                         : static_cast<std::uint32_t>(entry.rank) << 16 | static_cast<std::uint32_t>(entry.before) << 8 |
@@ -254,7 +255,7 @@ class LlSlotPlaces {
     const int row = byExpert() ? positionOf(at, bucketOf(id)) : 0;
     warp_.laneStore(header + 1 + before, makeEntry(h_.map.local(id, rank), i - at * h_.topk, weight, row));
   }
-  // Place `ordinal` of a token's destinations in the handle.
+  // Stores place `ordinal` of a token's destinations in the handle.
   MOE_LANES void laneStorePlace(int i) const {
     const int at = size() == 1 ? 0 : i / h_.destinationsMax, ordinal = i - at * h_.destinationsMax;
     std::uint32_t left = t_.ranks()[at];
@@ -278,16 +279,16 @@ class LlSlotPlaces {
   Range tokens_;
 };
 
-// What all tokens use: rows for each rank, entries for each expert, and whether one of them cannot be. For the block
-// that leads, in tables that are prepared.
+// Totals over all tokens: rows for each rank, entries for each expert, and whether an entry is invalid. For the leading
+// block. The tables must have been prepared.
 template <Blocks Warp>
 class LlSlotCounts {
  public:
   MOE_LANES LlSlotCounts(const Warp& warp, const StepParams& params, const LlTables& tables)
       : warp_(warp), p_(params), h_(params.handle), t_(tables) {}
 
-  // All lanes. Looked up at once: the ids of all tokens, and what went to each rank in the set's dispatch before.
-  // False: the rank is to stop.
+  // All lanes call it. It looks up at once the ids of all tokens, and how many rows went to each rank in the set's
+  // dispatch before. False: the rank is to stop.
   MOE_LANES bool count() const {
     const int words = wholeWarps<Warp>(p_.comm.nranks), entries = words + Words::kItems;
     withIds(p_, [&](const auto* ids) {
@@ -320,7 +321,7 @@ class LlSlotCounts {
     return static_cast<int>(t.before()[p.handle.map.experts + rank]) - t.lastRows()[rank];
   }
 
-  // To the receivers and to the handle. Does not meet.
+  // Stores the totals to the receivers and to the handle. Lanes do not meet.
   MOE_LANES void store() const {
     const bool refuses = *t_.word(kLlFaulty) != 0;
     const int experts = h_.map.experts;

@@ -1,8 +1,8 @@
-// What a dispatch that routes tells each receiver beside its rows, and how a receiver takes it.
+// The metadata that a dispatch that routes sends to each receiver beside its rows, and how a receiver uses it.
 //
-// The receiver's side of a dispatch that routes: the flags say how many rows came from each source, and what the ranks
-// have told becomes offsets, final rows, and the handle's tables of what arrives. Each block counts for itself, and
-// takes some rows at a time.
+// At the receiver the flags say how many rows came from each source. From the metadata each block computes offsets and
+// final rows, and fills the handle's tables of arriving rows. Each block counts for itself, and handles some rows at a
+// time.
 #pragma once
 
 #include "device/protocol/ll/exchange.h"
@@ -13,27 +13,27 @@
 
 namespace moe {
 
-// ---- What a dispatch that routes tells each receiver beside its rows: terms and counts, and the header of every row.
+// ---- The metadata for each receiver: terms and counts, and the header of every row
 
-// What rank `from` tells this one.
+// The metadata from rank `from`.
 template <class T>
 MOE_LANES T* llToldBy(const CommView& c, const HandleView& h, int from) {
   return c.mine<T>(llToldOffset(c, h, c.at.llTold, from));
 }
 
-// A dispatch's terms, as the second Quad has them.
+// The terms of a dispatch, which are in the second Quad of its metadata.
 MOE_LANES std::uint64_t llTermsTold(const Quad& dispatch) {
   return std::uint64_t{dispatch.y} << 32 | dispatch.x;
 }
 
-// Where this rank writes what it tells rank `to`: there, or where it waits to be put.
+// Where this rank writes its metadata for rank `to`: in that rank's window, or in its own, from where it is put.
 MOE_LANES std::uint8_t* llToldTo(const StepParams& p, bool remote, int to) {
   const CommView& c = p.comm;
   if (remote) return c.mine<std::uint8_t>(llToldOffset(c, p.handle, c.far->at.llToldOut, to));
   return c.in<std::uint8_t>(to, llToldOffset(c, p.handle, c.at.llTold, c.rank));
 }
 
-// The first entry that cannot be, to all ranks. One warp.
+// Sends the first invalid entry to all ranks. One warp calls it.
 template <Moves Warp>
 MOE_SELDOM void llTellBadEntry(Warp warp, const StepParams& p) {
   storeBadEntry(warp, p, allRanks(p.comm), [&](int to) {
@@ -42,7 +42,8 @@ MOE_SELDOM void llTellBadEntry(Warp warp, const StepParams& p) {
   });
 }
 
-// The items of n of warp `warp` of `warps`: only as many warps as needed have some, each one for each lane.
+// Which of n items warp `warp` of `warps` handles. If there are lanes enough, each lane has at most one item, and only
+// as many warps as needed have items.
 template <class Warp>
 MOE_LANES Slice lanesOf(int n, int warp, int warps) {
   if (n > warps * Warp::kLanes) return sliceOf(n, {warp, warps, 1});
@@ -56,8 +57,8 @@ struct LlTelling {
   const S& s;
   const Places& places;
 
-  // The headers of the tokens at hand, and with them the handle's tables of what is sent: by the last warps of the
-  // block, as the first ones have parts of rows. Entries and heads by different warps, which need different code.
+  // Stores the headers of the tokens at hand, and the handle's tables of what is sent. The last warps of the block do
+  // it, because the first ones have parts of rows. Different warps store entries and heads, because the code differs.
   MOE_LANES void storeHeaders(int warp, int warps) const {
     const HandleView& h = s.handle;
     const int entries = places.size() * h.topk, heads = places.size() * h.destinationsMax;
@@ -78,8 +79,8 @@ struct LlTelling {
     }
   }
 
-  // The leading block, which has counted experts too. `warp`: of its `warps`. `refuses`: an entry cannot be, and the
-  // ranks make an empty route.
+  // The leading block calls it; it has counted experts too. `warp` is one of its `warps`. `refuses`: an entry is
+  // invalid, so the ranks make an empty route.
   MOE_LANES void storeCounts(int warp, int warps, bool refuses) const {
     const HandleView& h = s.handle;
     const Slice slice = sliceOf(h.map.experts + h.map.nranks, {warp, warps, 1});
@@ -106,7 +107,7 @@ struct LlTelling {
     return reinterpret_cast<Quad*>(told(to) + llToldHeader(s.comm, s.handle, index));
   }
 
-  // How many of a token's entries are for experts of `rank`: before entry k, and in all.
+  // How many of a token's entries are for experts of `rank`, before entry k and in total.
   MOE_LANES Sums entriesFor(int token, int k, int rank) const {
     const HandleView& h = s.handle;
     return laneSums<8>(h.topk, k, [&](int other) {
@@ -147,12 +148,12 @@ struct LlTelling {
   }
 };
 
-// How many rows go to a rank, when all warps have announced theirs. Not from the handle, whose route may be empty
-// again.
+// How many rows go to a rank. Valid when all warps have announced their rows. The handle does not tell, because its
+// route may have become empty by then.
 MOE_LANES int llRowsTo(const LlSending auto& s, int to) {
   return s.warp.laneLoad(llLastRows(s.comm, s.handle, to));
 }
-// What waits for a remote rank, when all warps have stored theirs.
+// The put of the metadata for a remote rank. Valid when all warps have stored their part of it.
 MOE_LANES Put llToldPut(const LlSending auto& s, int to) {
   const CommView& c = s.comm;
   return putBytes(to, llToldOffset(c, s.handle, c.at.llTold, c.rank),
@@ -160,18 +161,18 @@ MOE_LANES Put llToldPut(const LlSending auto& s, int to) {
                   static_cast<std::uint32_t>(llToldHeader(c, s.handle, llRowsTo(s, to))), s.epoch);
 }
 
-// What becomes of a dispatch that routes, by what all ranks have told: a bit for each thing that is wrong.
+// The outcome of a dispatch that routes, from the metadata of all ranks: a bit for each thing that is wrong.
 enum LlVerdict : std::uint32_t {
   kLlGood = 0,
-  kLlRefused = 1,   // a rank has an entry that cannot be: the route is empty, on all ranks
+  kLlRefused = 1,   // a rank has an invalid entry: the route is empty, on all ranks
   kLlDiffers = 2,   // ranks have passed different values: nothing is delivered, on all ranks
-  kLlStranger = 4,  // a handle is not like ours: reported, and the communicator ends
+  kLlStranger = 4,  // a rank's handle differs from ours: it is reported, and the communicator fails
 };
 
 // Some arriving rows of a block, in FLAT order.
 struct LlHand {
   int begin, end;
-  bool first;  // of its block's
+  bool first;  // these are the first rows of the block
 };
 
 // Words that a lane has looked up, of a header, of terms, or of counts.
@@ -192,12 +193,12 @@ class LlTaken {
   MOE_LANES explicit LlTaken(const Tabled& block)
       : block_(block), c_(block.comm), h_(block.handle), t_(block), experts_(block.handle.map.count(block.comm.rank)) {}
 
-  // Waits for the rows of all ranks, and knows then where those of each begin. False if they did not come.
+  // Waits for the rows of all ranks, and computes where those of each rank begin. False if they did not come.
   MOE_LANES bool await(const std::uint64_t& flags, std::uint64_t epoch) const {
     block_.warp.forEach(1, [&](int) { *t_.word(kLlVerdict) = kLlGood; });
     const auto take = [&](int from, Flag word) {
       const int rows = flagRows(word);
-      t_.rankRows()[from] = rows < h_.tokensMax ? rows : h_.tokensMax;  // a stranger may have more
+      t_.rankRows()[from] = rows < h_.tokensMax ? rows : h_.tokensMax;  // a rank whose handle differs may send more
     };
     if (!block_.waitForAll(flags, epoch, Phase::dispatchRows, take)) return false;
     block_.warp.forEach(c_.nranks + 1, [&](int from) {
@@ -209,8 +210,8 @@ class LlTaken {
   // This block's rows.
   MOE_LANES Slice slice() const { return sliceOf(rows(), block_.w); }
 
-  // Looks up the headers of the rows at hand, and with a block's first ones what all ranks have told. `s`: the session
-  // of each warp; the block's first one adds up. True if the rows may go to their places.
+  // Looks up the headers of the rows at hand, and with a block's first rows the metadata of all ranks. `s`: the session
+  // of each warp; the block's first warp adds up the counts of experts. True if the rows may go to their places.
   MOE_LANES bool look(const AnySession auto& s, const LlHand& hand) const {
     const int quads = (hand.end - hand.begin) * h_.headerStride(), ranks = hand.first ? c_.nranks : 0;
     const int experts = hand.first && countsExperts() ? experts_ : 0;
@@ -226,8 +227,8 @@ class LlTaken {
     }
     return verdict() == kLlGood && layoutRows() <= block_.p.dispatch.capacity;
   }
-  // What one lane looks up of that, in two parts: the terms of rank `from`, and the entries that the ranks have for
-  // local expert e, which are added up for all ranks and for those before each.
+  // What look() does on one lane, in two parts: the terms of rank `from` are loaded and checked; the numbers of entries
+  // that the ranks have for local expert e are loaded and added up, over all ranks and over the ranks before each.
   MOE_LANES LlTold laneTerms(int from) const { return LlTold::of(laneToldQuad(from, 0), laneToldQuad(from, 1)); }
   MOE_LANES void laneJudge(int from, const LlTold& terms) const {
     Quad handle = terms.quad(0);
@@ -259,7 +260,7 @@ class LlTaken {
     }
     t_.rowsPerExpert()[e] = sum;
   }
-  // All entries for local expert e alone.
+  // Only the sum over all ranks of the entries for local expert e.
   MOE_LANES void laneAddUpExpert(int e) const {
     t_.rowsPerExpert()[e] = laneSums<8>(c_.nranks, 0, [&](int from) { return laneToldCount(from, e); }).all;
   }
@@ -272,7 +273,8 @@ class LlTaken {
   MOE_LANES const std::int32_t* expertOffsets() const { return t_.expertOffsets(); }
   MOE_LANES Filled filled() const { return {t_.rowsPerExpert(), t_.expertOffsets(), t_.rankOffsets(), layoutRows()}; }
 
-  // The first block: what arrives, for the handle and for the host, which is told all but `rows`.
+  // The first block calls it: stores the counts of what arrives for the handle and for the host, for the host without
+  // `rows`.
   MOE_LANES void keepCounts(std::uint32_t ticket) const {
     block_.warp.forEach(c_.nranks + experts_, [&](int i) {
       if (i >= c_.nranks) {
@@ -298,9 +300,9 @@ class LlTaken {
   MOE_LANES const Quad* header(const LlHand& hand, int row) const {
     return t_.headers() + (row - hand.begin) * h_.headerStride();
   }
-  // The token of a row, before it is looked up with the others.
+  // The token of a row, loaded before the row's header is looked up with the others.
   MOE_LANES int laneToken(int row) const { return headToken(block_.warp.laneLoad(told(arrival(row)))); }
-  // A Quad of its header, the same.
+  // A Quad of a row's header, loaded in the same way.
   MOE_LANES Quad laneHeaderQuad(int row, int quad) const { return block_.warp.laneLoad(told(arrival(row)) + quad); }
   MOE_LANES int copies(const LlHand& hand, int row) const {
     return expertRows(h_) ? headEntries(*header(hand, row)) : 1;
@@ -321,8 +323,8 @@ class LlTaken {
     return entryPlace(at.from, header(hand, row)[1 + copy]);
   }
 
-  // Entry n of a row, if it has so many, for the handle and, `describing`, for the caller. The first one's lane keeps
-  // the head too.
+  // Keeps entry n of a row, if the row has so many, in the handle and, if `describing`, in the caller's arrays. The
+  // lane of entry 0 keeps the head too.
   MOE_LANES void laneKeepEntry(const DispatchArgs& d, const LlHand& hand, int row, int n, bool describing) const {
     const Quad* came = header(hand, row);
     const Quad head = came[0];
@@ -353,10 +355,10 @@ class LlTaken {
     return block_.warp.laneLoad(toldBy<std::int32_t>(from) + kToldWords + e);
   }
 
-  // Where rows have places by experts, and the first block for the handle.
+  // A block counts experts if rows have places by experts; the first block does so in any case, for the handle.
   MOE_LANES bool countsExperts() const { return expertRows(h_) || block_.w.index == 0; }
-  // Where the groups of experts begin: the first block for the handle, and whoever stores to places that follow from
-  // it.
+  // True if this block must know where the groups of experts begin: the first block, for the handle, and blocks that
+  // store to places which depend on it.
   MOE_LANES bool needsOffsets() const {
     const DispatchArgs& d = block_.p.dispatch;
     if (!expertRows(h_)) return false;
@@ -364,7 +366,7 @@ class LlTaken {
     return d.cast.type != kNoCast || d.payloads.count != 0 || d.padding != 0;
   }
 
-  // Where the group of each expert begins. One warp.
+  // Computes where the group of each expert begins. One warp calls it.
   template <class Warp>
   MOE_LANES void addUpExperts(const Warp& warp) const {
     const int groups = warp.scanInOrder(
@@ -378,7 +380,7 @@ class LlTaken {
     t_.headers()[i] = block_.warp.laneLoad(told(arrival(hand.begin + at)) + quad);
   }
 
-  // Entries of ranks from `first` on; 0 where there is none.
+  // The numbers of entries of ranks from `first` on; 0 where there is no rank.
   MOE_LANES LlTold laneCountsFrom(int first, int e) const {
     LlTold counts{};
     MOE_UNROLLED
@@ -388,7 +390,7 @@ class LlTaken {
     return counts;
   }
 
-  // The final row of an entry, whose header counts from its source's first.
+  // The final row of an entry. The row in its header counts from the first entry of its source.
   MOE_LANES int entryPlace(int from, const Quad& entry) const {
     const int e = entryExpert(entry);
     const int first = h_.layout == Layout::expertMajorPadded ? e * h_.map.nranks * h_.tokensMax : t_.expertOffsets()[e];
@@ -402,7 +404,7 @@ class LlTaken {
   const int experts_;
 };
 
-// The arrivals of rows at hand.
+// The rows at hand, in the form of arrivals.
 template <class Tabled>
 struct LlTakenArrivals {
   const LlTaken<Tabled>& taken;
@@ -414,14 +416,14 @@ struct LlTakenArrivals {
   MOE_LANES const std::int32_t* expertOffsets() const { return taken.expertOffsets(); }
 };
 
-// Such rows of a payload in their slots.
+// Rows of a payload in their slots.
 template <class Tabled>
 struct LlTakenSlots {
   const LlTaken<Tabled>& taken;
   LlPayload payload;
   MOE_LANES const std::uint8_t* operator()(int row) const { return payload.arrived(taken.arrival(row)); }
 };
-// In their slots or, if `in` is given, this rank's own in the caller's input.
+// The same; but if `in` is given, this rank's own rows are taken from the caller's input.
 template <class Tabled>
 struct LlTakenSource {
   LlTakenSlots<Tabled> slotOf;
@@ -435,7 +437,8 @@ struct LlTakenSource {
   }
 };
 
-// Rows at hand to their places, which are looked up while the rows are on their way: a list for streamRows.
+// A list for streamRows that brings the rows at hand to their places. The places are looked up while the rows are on
+// their way.
 template <class S, class Tabled>
 struct LlDelivered {
   const S& s;
