@@ -54,8 +54,8 @@ class Backend {
   // Whether LL combines of rows made on this backend land at their owners (ll/combine.h). Otherwise the owners read
   // them (combine.h).
   virtual bool landingCombines() const noexcept = 0;
-  // Whether this backend has the plain LL steps whose warps are blocks (StepFamily::slots).
-  virtual bool stepsInSlots() const noexcept = 0;
+  // Whether this backend has the plain LL steps whose warps are blocks (StepFamily::plain).
+  virtual bool hasPlainSteps() const noexcept = 0;
 
   // How many ranks share this rank's device. Their kernels must fit beside each other.
   virtual void setSharers(int ranks) noexcept = 0;

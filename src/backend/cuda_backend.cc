@@ -44,7 +44,7 @@ class CudaBackend final : public Backend {
   int device() const noexcept override { return device_; }
   bool bulkCopies() const noexcept override { return bulk_; }
   bool landingCombines() const noexcept override { return true; }
-  bool stepsInSlots() const noexcept override { return true; }
+  bool hasPlainSteps() const noexcept override { return true; }
   void setSharers(int ranks) noexcept override { machine_.sharers = std::max(1, ranks); }
 
   Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) override {

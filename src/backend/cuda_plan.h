@@ -135,7 +135,7 @@ inline LaunchShape planBlocks(const GpuMachine& machine, const Workload& work) {
 
 // One warp for each piece of a row.
 inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
-  if (rowOf(work.step).family == StepFamily::slots) return planBlocks(machine, work);
+  if (rowOf(work.step).family == StepFamily::plain) return planBlocks(machine, work);
   const int warps = std::min(kSmallWarps, warpsOf(work)), pieces = piecesOf(work);
   const int share = work.movesOnly && !rowOf(work.step).routes() ? kSmallMoveShare : 1;
   const int most = std::max(1, machine.multiprocessors / share);
@@ -176,7 +176,7 @@ inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, b
   LaunchShape shape =
       work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk && !work.waitsForRows);
   shape.straight = work.tokensMax >= kStraightTokensMin;
-  if (rowOf(work.step).routes() || rowOf(work.step).family == StepFamily::slots) {
+  if (rowOf(work.step).routes() || rowOf(work.step).family == StepFamily::plain) {
     addCountingBlock(machine, work, &shape);
   }
   return shape;

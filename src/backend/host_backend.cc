@@ -70,7 +70,7 @@ class HostBackend final : public Backend {
   int device() const noexcept override { return -1; }
   bool bulkCopies() const noexcept override { return false; }
   bool landingCombines() const noexcept override { return false; }
-  bool stepsInSlots() const noexcept override { return false; }
+  bool hasPlainSteps() const noexcept override { return false; }
   void setSharers(int ranks) noexcept override {
     threads_ = options_.threads > 0 ? options_.threads : std::min(shareOfProcessors(ranks), HostOptions::kThreadsAuto);
   }

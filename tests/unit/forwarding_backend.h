@@ -11,7 +11,7 @@ class ForwardingBackend : public Backend {
   int device() const noexcept override { return host_->device(); }
   bool bulkCopies() const noexcept override { return host_->bulkCopies(); }
   bool landingCombines() const noexcept override { return host_->landingCombines(); }
-  bool stepsInSlots() const noexcept override { return host_->stepsInSlots(); }
+  bool hasPlainSteps() const noexcept override { return host_->hasPlainSteps(); }
   void setSharers(int ranks) noexcept override { host_->setSharers(ranks); }
   Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) override {
     return host_->allocatePrivate(bytes, allocator);

@@ -21,7 +21,7 @@ bool onlyMoves(const Handle& handle, const CombineArgs& a) {
 // 2026-11-28).
 Step fasterStep(const Backend& backend, const StepParams& p, Workload work, int arriving) {
   constexpr int kTokensOfBlock = 4, kRowsOfBlock = 8;
-  if (!backend.stepsInSlots()) return work.step;
+  if (!backend.hasPlainSteps()) return work.step;
   const auto blocksOf = [&](Step step, int rows) {
     Workload other = work;
     other.step = step;

@@ -139,7 +139,7 @@ void DispatchCall::placeOutput(const DispatchPayloads& payloads) {
 void DispatchCall::plan() {
   DispatchArgs& d = operation_.params.dispatch;
   const Backend& backend = handle_.backend();
-  if (operation_.step == Step::llRouteDispatch && backend.stepsInSlots() && routesPlainly(operation_.params)) {
+  if (operation_.step == Step::llRouteDispatch && backend.hasPlainSteps() && routesPlainly(operation_.params)) {
     operation_.step = plainDispatchStep(operation_.params);
   }
   const bool casts = d.cast.type != kNoCast;

@@ -30,6 +30,6 @@ const void* kernelOf<StepFamily::combine>(const KernelChoice& choice);
 template <>
 const void* kernelOf<StepFamily::codedCombine>(const KernelChoice& choice);
 template <>
-const void* kernelOf<StepFamily::slots>(const KernelChoice& choice);
+const void* kernelOf<StepFamily::plain>(const KernelChoice& choice);
 
 }  // namespace moe

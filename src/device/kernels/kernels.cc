@@ -21,8 +21,8 @@ const void* kernelOf(const KernelChoice& choice) {
       return kernelOf<StepFamily::combine>(choice);
     case StepFamily::codedCombine:
       return kernelOf<StepFamily::codedCombine>(choice);
-    case StepFamily::slots:
-      return kernelOf<StepFamily::slots>(choice);
+    case StepFamily::plain:
+      return kernelOf<StepFamily::plain>(choice);
   }
   return nullptr;
 }

@@ -4,8 +4,8 @@
 #include "device/kernels/combine_steps.h"
 #include "device/kernels/ht_dispatch_steps.h"
 #include "device/kernels/ll_steps.h"
+#include "device/kernels/plain_steps.h"
 #include "device/kernels/route_steps.h"
-#include "device/kernels/slot_steps.h"
 
 namespace moe {
 
@@ -15,7 +15,7 @@ void runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w,
   runs.template operator()<StepFamily::route>() || runs.template operator()<StepFamily::htDispatch>() ||
       runs.template operator()<StepFamily::cast>() || runs.template operator()<StepFamily::combine>() ||
       runs.template operator()<StepFamily::ll>() || runs.template operator()<StepFamily::codedCombine>() ||
-      runs.template operator()<StepFamily::slots>();
+      runs.template operator()<StepFamily::plain>();
 }
 
 }  // namespace moe

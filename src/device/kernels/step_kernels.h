@@ -63,7 +63,7 @@ __global__ void __launch_bounds__((Warp::kPuts ? rowOf(kStep).farWarps : rowOf(k
     stepKernel(const __grid_constant__ StepParams params) {
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const WarpIndex w{block, blocks, blocks};
-  if constexpr (rowOf(kStep).family == StepFamily::slots) {
+  if constexpr (rowOf(kStep).family == StepFamily::plain) {
     const RecordedBlock<kStep> recorded(params);
     StepCode<kStep>::run(recorded, params, w);
     return recorded.end();

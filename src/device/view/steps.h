@@ -42,9 +42,9 @@ enum class StepKind { route, dispatch, combine, report };
 // How rows are handed over: all at once, in waves, or in waves over rails.
 enum class Spread { once, waves, rails };
 // Steps whose code is compiled together. `cast`: dispatches of rows that are cast or have payloads; `codedCombine`:
-// combines whose rows travel in a wire format; `slots`: plain LL steps, whose warps are blocks and which most decoders
+// combines whose rows travel in a wire format; `plain`: plain LL steps, whose warps are blocks and which most decoders
 // run. These are separate steps, so that other steps carry nothing of them.
-enum class StepFamily { route, htDispatch, cast, ll, combine, codedCombine, slots };
+enum class StepFamily { route, htDispatch, cast, ll, combine, codedCombine, plain };
 // The kernels of a step on a GPU: for one domain and for several, and those with bulk copies.
 enum StepKernels : int { kNear = 1, kFar = 2, kBulk = 4, kFarBulk = 8 };
 
@@ -68,7 +68,7 @@ struct StepRow {
   // Steps that compute rather than move rows.
   MOE_HOST_DEVICE constexpr bool computes() const { return kind == StepKind::route || kind == StepKind::report; }
   // On a GPU each of their warps is a whole block.
-  MOE_HOST_DEVICE constexpr bool takesBlocks() const { return computes() || family == StepFamily::slots; }
+  MOE_HOST_DEVICE constexpr bool takesBlocks() const { return computes() || family == StepFamily::plain; }
   // LL dispatches with the route inside. The first one serves every handle that can have its route inside; the others
   // serve plain dispatches, which most decoders run.
   MOE_HOST_DEVICE constexpr bool routes() const {
@@ -107,10 +107,10 @@ MOE_HOST_DEVICE constexpr StepTable stepTable() {
       {Step::combineCoded,      "combineCoded",      Kind::combine,  Family::codedCombine, Spread::once,  false, kNear | kFar,         16,   16},
       {Step::combineWavesCoded, "combineWavesCoded", Kind::combine,  Family::codedCombine, Spread::waves, false, kNear,                16,   0},
       {Step::combineRailsCoded, "combineRailsCoded", Kind::combine,  Family::codedCombine, Spread::rails, false, kFar,                 16,   16},
-      {Step::llSlotDispatch,    "llSlotDispatch",    Kind::dispatch, Family::slots,        Spread::once,  false, kNear,                8,    0},
-      {Step::llPlacedDispatch,  "llPlacedDispatch",  Kind::dispatch, Family::slots,        Spread::once,  false, kNear,                16,   0},
-      {Step::llSlotCombine,     "llSlotCombine",     Kind::combine,  Family::slots,        Spread::once,  false, kNear,                8,    0},
-      {Step::llPlacedCombine,   "llPlacedCombine",   Kind::combine,  Family::slots,        Spread::once,  true,  kNear,                16,   0},
+      {Step::llSlotDispatch,    "llSlotDispatch",    Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                8,    0},
+      {Step::llPlacedDispatch,  "llPlacedDispatch",  Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                16,   0},
+      {Step::llSlotCombine,     "llSlotCombine",     Kind::combine,  Family::plain,        Spread::once,  false, kNear,                8,    0},
+      {Step::llPlacedCombine,   "llPlacedCombine",   Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
       {Step::describe,          "describe",          Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
       {Step::tally,             "tally",             Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
   }};
@@ -153,7 +153,7 @@ inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
   const Spread spread = lands ? Spread::once : spreadOf(h);
   const auto fits = [&](const StepRow& row) {
     return row.combines() && row.coded() == coded && row.lands == lands && row.spread == spread &&
-           row.family != StepFamily::slots;
+           row.family != StepFamily::plain;
   };
   return std::find_if(std::begin(kSteps.rows), std::end(kSteps.rows), fits)->step;
 }
@@ -202,7 +202,7 @@ constexpr bool tableIsWhole() {
       int dispatches = 0, combines = 0;
       for (const StepRow& row : kSteps.rows) {
         if (row.spread != spread || row.coded() != coded || row.lands || row.family == StepFamily::ll) continue;
-        if (row.family == StepFamily::slots) continue;
+        if (row.family == StepFamily::plain) continue;
         dispatches += row.kind == StepKind::dispatch ? 1 : 0;
         combines += row.combines() ? 1 : 0;
       }

@@ -3,10 +3,8 @@
 #pragma once
 
 #include "device/kernels/step_code.h"
-#include "device/protocol/ll/placed_combine.h"
-#include "device/protocol/ll/placed_dispatch.h"
-#include "device/protocol/ll/slot_combine.h"
-#include "device/protocol/ll/slot_dispatch.h"
+#include "device/protocol/ll/plain_combine.h"
+#include "device/protocol/ll/plain_dispatch.h"
 
 namespace moe {
 
