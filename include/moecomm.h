@@ -25,8 +25,8 @@
  *    others wait. A rank that cannot repeat it takes part with a refusal, so that nobody waits: see moeRefused.
  *  - The caller orders the calls on one communicator: one thread at a time, and one stream, or streams that the caller
  *    has joined by events. Functions marked "any thread" are free of this rule.
- *  - What only the work can see of an argument, such as an expert id, fails no call and no communicator, with a few
- *    exceptions: see moeHandleGetStatus.
+ *  - Some faults of arguments, such as a bad expert id, show only while the work runs. They fail no call and no
+ *    communicator, with a few exceptions: see moeHandleGetStatus.
  *  - Once a communicator has failed, every later call returns the failure. Queries, moeMemFree, moeHandleDestroy and
  *    moeCommDestroy still work.
  *  - A struct argument starts with `size`. Fill it with its INITIALIZER, then set the fields you need. A zero field
@@ -34,7 +34,8 @@
  *    of a newer size, if the unknown tail is zero.
  *  - A struct that another one points to is optional and follows the same rules. The call reads it and keeps no pointer
  *    to it. Sentences name its fields with a dot: args.cast.outScales.
- *  - No field has an enumeration type, so that enumerations may grow: an int32_t takes a value of one of those below.
+ *  - No field has an enumeration type, so that enumerations may grow: an int32_t takes a value of one of the
+ *    enumerations below.
  *
  * Array shapes stand in brackets: [tokens][hidden] is `tokens` rows, one behind the other, without gaps.
  *
@@ -51,7 +52,7 @@
 #define MOE_VERSION_MINOR 1
 /* The patch version. It changes no ABI. */
 #define MOE_VERSION_PATCH 0
-/* The three in one number, which moeGetVersion returns for the library that is loaded. */
+/* The three numbers in one. moeGetVersion returns that of the library that is loaded. */
 #define MOE_VERSION_CODE (MOE_VERSION_MAJOR * 10000 + MOE_VERSION_MINOR * 100 + MOE_VERSION_PATCH)
 
 #if defined(_WIN32)
@@ -77,7 +78,7 @@ typedef struct moeComm* moeComm_t;
  * makes it; moeHandleDestroy or moeCommDestroy frees it. */
 typedef struct moeHandle* moeHandle_t;
 
-/* What nearly every function returns. */
+/* The result of nearly every function. */
 typedef enum moeResult {
   moeSuccess = 0,
   moeInvalidArgument = 1, /* the caller passed a bad value */
@@ -111,16 +112,16 @@ enum {
   moeLayoutRankMajor = 3          /* [nranks][tokensMax][hidden]: one group per source rank */
 };
 
-/* What a row is made of. Opaque bytes travel like the others, but cannot be summed. */
+/* The elements of a row. Opaque bytes travel like the others, but cannot be summed. */
 enum { moeRowBytes = 0, moeRowBf16 = 1, moeRowFp16 = 2, moeRowFp32 = 3 };
 
 /* The element type of expert ids. */
 enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
 
-/* What dispatch makes of the elements on their way. H is hidden; the bytes are those of a row. Each block has a scale
- * that follows from its largest magnitude, and codes are rounded to nearest even and saturate, so that element ~ code *
- * scale (moeCastNvfp4: / globalScale). docs/guide/formats.md has the rules, bit for bit, what becomes of NaN and
- * infinity, the errors and the sources. */
+/* The formats to which a dispatch can cast elements on their way. H is hidden; bytes are per row. Each block has a
+ * scale that follows from its largest magnitude, and codes are rounded to nearest even and saturate, so that element ~
+ * code * scale (moeCastNvfp4: / globalScale). docs/guide/formats.md has the rules, bit for bit, the treatment of NaN
+ * and infinity, the errors and the sources. */
 enum {
   moeCastNone = 0,
   moeCastFp8 = 1,      /* blocks of 128, e4m3, fp32 scales: H + H/32 bytes */
@@ -131,9 +132,9 @@ enum {
   moeCastNvfp4 = 6     /* blocks of 16, E2M1, e4m3 scales beside globalScale: H/2 + H/16 */
 };
 
-/* In which format the rows of a combine travel. H is hidden, a multiple of 128 except with moeWireRow; the bytes are
- * those of a row. What a rank sends for a token is the fp32 sum over its experts, coded once, without a rounding to the
- * row type; the owner adds what it decodes. HT across domains codes the sum of a domain once more.
+/* The formats in which rows of a combine can travel. H is hidden, a multiple of 128 except with moeWireRow; bytes are
+ * per row. For each token a rank sends the fp32 sum over its experts. The sum is coded once, without being rounded to
+ * the row type first. The owner decodes the sums and adds them. HT across domains codes the sum of a domain once more.
  * docs/guide/formats.md has the rules, bit for bit, and the errors. */
 enum {
   moeWireRow = 0,      /* the row type, rounded once more */
@@ -145,46 +146,47 @@ enum {
 
 /* Where scales and payloads lie. moeCast_t.scaleLayout says how. */
 enum {
-  moeScalesRowMajor = 0,        /* those of a row together */
-  moeScalesTokenContiguous = 1, /* those of a column together, for grouped GEMMs that load them with TMA */
+  moeScalesRowMajor = 0,        /* the words of a row together */
+  moeScalesTokenContiguous = 1, /* the words of a column together, for grouped GEMMs that load them with TMA */
   moeScales128x4 = 2,           /* blocks of 128 rows, as block-scaled tensor cores load them; scales of one byte */
-  /* Of a payload alone: instead of words, an array of whole rows, on all ranks. Its rows have a multiple of 16 bytes
-   * and no strides, and both arrays are aligned to 16 bytes. It goes the way of the rows. */
+  /* For payloads only: an array of whole rows instead of words, on all ranks. Its rows have a multiple of 16 bytes and
+   * no strides, and both arrays are aligned to 16 bytes. It travels like the rows. */
   moePayloadArray = 3
 };
 
-/* Who multiplies rows by their weights. */
+/* Which side multiplies rows by their weights. */
 enum {
-  moeWeightsApplied = 0, /* the caller has, or wants a plain sum */
+  moeWeightsApplied = 0, /* the caller has done it, or wants a plain sum */
   /* Combine multiplies each expert's row by the weight that moeRoute was given. In FLAT and RANK_MAJOR a row stands for
-   * all of a token's experts at a rank: there weights count as 1. */
+   * all of a token's experts at a rank, so weights count as 1 there. */
   moeWeightsApply = 1
 };
 
-/* Bits of `flags`. They are those of moeDispatchArgs_t and moeCombineArgs_t. */
+/* Bits of `flags` in moeDispatchArgs_t and moeCombineArgs_t. */
 enum {
   /* Start now, finish in moeComplete. */
   moeSendOnly = 1,
   /* This rank takes part with a refusal instead of its arguments, and its operation is done in one step. The step
-   * completes on all ranks and delivers nothing, and moeHandleGetStatus says that this rank has refused its arguments:
-   * on all ranks, but of LL combines, where this rank's rows count as zeros. Nothing else of args is read, but for
-   * rowType, hidden, wire and whether grads is NULL of an LL combine, which are those of the other ranks. A refused LL
-   * combine allocates memory. Not during stream capture: moeInvalidUsage. */
+   * completes on all ranks and delivers nothing, and moeHandleGetStatus says on all ranks that this rank has refused
+   * its arguments. In an LL combine only this rank has that fault, and its rows count as zeros. Of args only the flags
+   * are read. An LL combine also reads rowType, hidden, wire and whether grads is NULL, which must be as on the other
+   * ranks, and allocates memory. During stream capture the call returns moeInvalidUsage. */
   moeRefused = 16
 };
 
 /* Bits of a cast's `flags`. */
 enum {
-  /* amax has no lower bound to speak of (of fp8 5.3e-36), for gradients: else a block far below 1e-4 loses digits. MX
-   * and NVFP4 casts never have one. */
+  /* For gradients: amax has practically no lower bound (with fp8 5.3e-36). Without this bit, a block far below 1e-4
+   * loses digits. MX and NVFP4 casts never have a bound. */
   moeCastExact = 4,
-  /* Of routes with one expert per token: each row is multiplied by its token's weight of moeRoute before it is cast. On
-   * all ranks. With inputScale, elements are multiplied once, by inputScale times the weight, rounded to fp32. Combine
+  /* For routes with one expert per token, on all ranks: each row is multiplied by its token's weight of moeRoute before
+   * it is cast. With inputScale, elements are multiplied once, by inputScale times the weight, rounded to fp32. Combine
    * then takes moeWeightsApplied. */
   moeWeightsOnInput = 8
 };
 
-/* moeRoute, moeRouteDispatch: as `tokens`, the same as moeRefused. No other argument but `stream` is read. */
+/* As `tokens` of moeRoute or moeRouteDispatch this means the same as moeRefused. Of the other arguments only handle and
+ * stream are read. */
 enum { moeTokensRefused = -1 };
 
 /* How a rank reaches another one. Those from moeTransportTcp on carry rows between domains. */
@@ -201,7 +203,7 @@ enum {
 /* Levels of the log. A level includes those before it. */
 enum { moeLogNone = 0, moeLogError = 1, moeLogWarn = 2, moeLogInfo = 3, moeLogDebug = 4, moeLogTrace = 5 };
 
-/* What a dispatch stores to the rows of its outputs that no row has arrived for. Bits of moeDispatchArgs_t.padding. */
+/* The values that a dispatch stores to output rows for which no row has arrived. Bits of moeDispatchArgs_t.padding. */
 enum {
   moePadIndices = 1, /* outTopkIdx and outRowExperts: invalidId, outTopkWeights: 0, outSourceIndex: -1 */
   moePadRows = 2     /* outRows, outScales, the payloads' outputs: 0 */
@@ -210,15 +212,16 @@ enum {
 /* Expert ids of moeDescribe_t.outTopkIdx and outRowExperts. */
 enum { moeIdsLocal = 0 /* 0..localExperts - 1 */, moeIdsGlobal = 1 /* as in topkIdx; with a placement: physical */ };
 
-/* An expert that a token names again, as in the dummy batch of an idle rank, whose ids are all equal. */
+/* The treatment of an expert that a token names again, as in the dummy batch of an idle rank, whose ids are all equal.
+ */
 enum {
   moeDuplicatesFail = 0, /* a fault, see moeHandleGetStatus */
   /* Counts once, at its first entry, with the sum of its weights (fp32, in top-k order). Its other entries count as
-   * unused, but outWeightGrads has the first one's gradient for each, as they are terms of one sum. */
+   * unused, but outWeightGrads has the first entry's gradient for each of them, because they are terms of one sum. */
   moeDuplicatesMerge = 1
 };
 
-/* What the caller's allocator is asked for. */
+/* The kinds of memory that the caller's allocator makes. */
 enum { moeMemoryWindow = 0, moeMemoryPrivate = 1 };
 
 /* ---- Version and errors ----------------------------------------------------------------------------------------- */
@@ -237,8 +240,8 @@ MOE_API const char* moeGetErrorString(moeResult_t result);
  *         NULL: the latest failure on the calling thread of a call that has no communicator, such as moeCommInit.
  * The text is never NULL, and empty if nothing failed. It stays valid until the next failing call on this communicator
  * (comm NULL: on this thread).
- * After moeTimeout of a step, the call waits until the ranks know which of them does not answer, or holds up the
- * others: about a second, at most two. Any thread. */
+ * After moeTimeout of a step, the call waits until the ranks have found out which of them does not answer, or holds up
+ * the others. This takes about a second, at most two. Any thread. */
 MOE_API const char* moeGetLastError(moeComm_t comm);
 
 /* ---- Communicators ---------------------------------------------------------------------------------------------- */
@@ -270,7 +273,7 @@ typedef void* (*moeAllocate_t)(void* user, size_t bytes, int32_t kind);
  *   user  moeConfig_t.allocateUser */
 typedef void (*moeFree_t)(void* user, void* memory, size_t bytes, int32_t kind);
 
-/* What a communicator is built for. Its buffers are made once, for the largest call.
+/* The configuration of a communicator. Its buffers are made once, for the largest call.
  * All ranks pass the same values, except `device`, `heapBytes`, `timeoutMs`, `sms`, `interfaceName`, the folders, the
  * log and the allocator. Where a field is zero, the environment variable MOECOMM_<NAME> counts
  * (docs/reference/tuning.md), then the default. */
@@ -289,35 +292,35 @@ typedef struct moeConfig {
   int32_t sms;          /* GPU multiprocessors that one call may use; 0: the library's choice */
   int32_t logLevel;     /* moeLog value; 0: MOECOMM_LOG_LEVEL, else warn */
 
-  /* HT: rows of the staging area, for rows that arrive for an output outside the window, and for rows that a combine
-   * prepares (moeCombineArgs_t.rows). 0: nranks * tokensMax; -1: none. */
+  /* HT: size of the staging area, in rows. It holds rows that arrive for an output outside the window, and rows that a
+   * combine prepares (moeCombineArgs_t.rows). 0: nranks * tokensMax; -1: none. */
   int64_t stagingRows;
   int64_t heapBytes; /* bytes for moeMemAlloc on this rank; 0: none */
 
   /* The network interface on which ranks meet, such as "eth0". NULL: the library chooses. Read during init only. */
   const char* interfaceName;
   moeLogFunction_t log;   /* NULL: stderr, or MOECOMM_LOG_FILE */
-  void* logUser;          /* what log gets as `user` */
+  void* logUser;          /* `user` in calls of log */
   moeAllocate_t allocate; /* NULL: the library allocates */
-  moeFree_t free;         /* NULL if allocate is, and only then */
-  void* allocateUser;     /* what allocate and free get as `user` */
+  moeFree_t free;         /* NULL if and only if allocate is NULL */
+  void* allocateUser;     /* `user` in calls of allocate and free */
 
   /* Ranks of a domain; divides nranks. 0: as many consecutive ranks as share a host, if that makes all domains equal.
    */
   int32_t domainSize;
-  /* What carries rows between domains: a moeTransport value from moeTransportTcp on. 0: the library chooses. */
+  /* The transport of rows between domains: a moeTransport value from moeTransportTcp on. 0: the library chooses. */
   int32_t transport;
-  /* LL: sets of slots, 1..4; 0: 2. So many LL handles, made one after the other, have slots of their own: their
+  /* LL: sets of slots, 1..4; 0: 2. This many LL handles, made one after the other, have slots of their own. Their
    * operations may be outstanding together, and their rows may stay in the slots. The LL memory grows with it. */
   int32_t llSets;
-  /* HT: staging areas of stagingRows rows each, 1 or 2; 0: 1. So many operations that need one may be outstanding
-   * together: two combines of EXPERT_MAJOR layouts need two. */
+  /* HT: staging areas of stagingRows rows each, 1 or 2; 0: 1. This many operations that need an area may be outstanding
+   * together. For example, two combines of EXPERT_MAJOR layouts need two areas. */
   int32_t stagingAreas;
   /* An existing folder, NULL: none; read during init only. When the communicator fails, each rank writes its latest
-   * steps there, in a file as moeCommDump makes it. */
+   * steps there, in the same form as moeCommDump. */
   const char* dumpFolder;
-  /* An existing folder that is this user's alone to write, NULL: none; read during init only. Each rank offers a UNIX
-   * socket of mode 0600 there, and a file with its key, through which moe_top sees the same. */
+  /* An existing folder to which only this user may write, NULL: none; read during init only. Each rank makes a UNIX
+   * socket of mode 0600 there, and a file with its key. Through these moe_top sees the latest steps. */
   const char* watchFolder;
 } moeConfig_t;
 #define MOE_CONFIG_INITIALIZER \
@@ -366,14 +369,14 @@ MOE_API moeResult_t moeCommInit(moeComm_t* comm, int32_t nranks, int32_t rank, c
  * in time. */
 MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config);
 
-/* Leaves the group and frees everything, handles and window memory included, but for memory of moeMemPoolAlloc. Not
+/* Leaves the group and frees everything, including handles and window memory, except memory of moeMemPoolAlloc. Not
  * collective.
- * Peers are told. They see a failure only if they wait for this rank in an operation, then or later: that wait ends at
- * once with moeRemoteError, "rank 1 has left ...".
+ * Peers learn of it. They see a failure only if they wait for this rank in an operation, then or later. That wait ends
+ * at once with moeRemoteError, "rank 1 has left ...".
  * The call waits for this rank's queued work. After LL combines it also waits for peers of its domain to leave, and
- * after moeTimeout for what moeGetLastError waits for, each at most a second.
- * comm NULL: does nothing. In a process that the communicator's has forked it does nothing either, and every other call
- * is refused there with moeInvalidUsage. */
+ * after moeTimeout until the culprit is known, as moeGetLastError does; each at most a second.
+ * comm NULL: does nothing. In a process that was forked from the communicator's it does nothing either, and every other
+ * call is refused with moeInvalidUsage. */
 MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
 
 /* Ends all waits of this communicator, here and on the peers. It fails with moeAborted on all ranks; the peers'
@@ -381,9 +384,9 @@ MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
 MOE_API moeResult_t moeCommAbort(moeComm_t comm);
 
 /* Sets the timeout of every wait of this rank for another one, for phases of a job: long while engines compile, short
- * later. Local, not stream-ordered: replays of captured calls follow it too. A wait under way counts from its beginning
- * by the new timeout. Steps notice it within a few milliseconds, the threads of TCP within half a second. The time
- * after which RDMA adapters give a lost peer up still follows from config.timeoutMs.
+ * later. Local, not stream-ordered: replays of captured calls follow it too. The new timeout also holds for waits under
+ * way, counted from their beginning. Steps notice it within a few milliseconds, the threads of TCP within half a
+ * second. RDMA adapters still give up a lost peer after a time that follows from config.timeoutMs.
  *   timeoutMs  1..86400000
  * Any thread. Returns moeInvalidArgument, or the communicator's failure. */
 MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
@@ -394,7 +397,8 @@ MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
  * MOECOMM_RECORDER is off. docs/guide/watching.md has the fields, and says what kernels do not record.
  *   path  host text, or NULL: moecomm-JOB-rankRANK.json in config.dumpFolder. An existing file is replaced, as a whole.
  * Local, not stream-ordered: it shows steps that are under way as such, and waits for none of them. Takes at most 2
- * seconds besides what the file system takes. Also after a failure of the communicator, whose dump this replaces.
+ * seconds plus the time of the file system. It works after a failure of the communicator too, and then replaces the
+ * dump of that failure.
  * Any thread. Returns moeInvalidUsage (path NULL without a folder), moeSystemError (the file cannot be written),
  * moeTimeout (the GPU did not give its records in time). */
 MOE_API moeResult_t moeCommDump(moeComm_t comm, const char* path);
@@ -402,7 +406,7 @@ MOE_API moeResult_t moeCommDump(moeComm_t comm, const char* path);
 /* The communicator's first asynchronous failure, or moeSuccess. Never blocks.
  *   error  host [1], out
  * The failure stays until moeCommDestroy. A new communicator may be made in the same process. Ranks may notice the same
- * failure up to the timeout apart, so give the new one's timeout that much more.
+ * failure up to the timeout apart, so make the new communicator's timeout longer by that much.
  * Any thread. Returns moeInvalidArgument (error NULL). */
 MOE_API moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error);
 
@@ -418,20 +422,21 @@ typedef struct moeLimits {
   int32_t rowBytesMax;  /* of one row */
   int32_t sideBytesMax; /* of one row's side payload */
 
-  /* HT dispatches that may await moeComplete at once, and apart from them as many HT combines. With several domains one
-   * HT combine may, and no other HT combine may start meanwhile. config.stagingAreas limits both further. */
+  /* The most HT dispatches that may await moeComplete at once; beside them, as many HT combines may. With several
+   * domains only one HT combine may await it, and no other one may start meanwhile. config.stagingAreas limits both
+   * further. */
   int32_t outstandingMax;
-  int32_t llSets; /* LL operations that may await it at once, of handles that were made one after the other */
+  int32_t llSets; /* most LL operations outstanding at once, of handles that were made one after the other */
 } moeLimits_t;
 #define MOE_LIMITS_INITIALIZER \
   { sizeof(moeLimits_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* What this communicator was built for. With comm NULL: what the library can do at most.
+/* The limits of this communicator. With comm NULL: the limits of the library.
  *   limits  host [1], out
  * Any thread. Returns moeInvalidArgument. */
 MOE_API moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits);
 
-/* What the configuration has led to. */
+/* A communicator on one rank, with the values that follow from its configuration. */
 typedef struct moeCommInfo {
   size_t size;
   int32_t nranks;       /* ranks of the communicator */
@@ -460,7 +465,7 @@ typedef struct moePeerInfo {
   int32_t rank;      /* the peer, 0..nranks - 1 */
   int32_t transport; /* moeTransport value in use towards this peer */
   int32_t domain;    /* index of the peer's domain */
-  int32_t processId; /* the peer's, as its host numbers it */
+  int32_t processId; /* the peer's process id on its host */
   int32_t device;    /* the peer's CUDA ordinal; -1 with the host backend */
   int32_t reserved;
   char hostName[64]; /* ends with a zero byte; a longer name is cut */
@@ -490,10 +495,11 @@ MOE_API moeResult_t moeMemAlloc(moeComm_t comm, size_t bytes, void** memory);
  * Returns moeInvalidArgument for memory that moeMemAlloc of this communicator has not returned. */
 MOE_API moeResult_t moeMemFree(moeComm_t comm, void* memory);
 
-/* Says whose window memory moeMemPoolAlloc takes on the calling thread, until the next call on this thread.
- *   comm  NULL: nobody's, which is how a thread begins
+/* Chooses the communicator whose window memory moeMemPoolAlloc takes on the calling thread, until the next such call on
+ * this thread.
+ *   comm  NULL: none, as in a new thread
  * Any thread. Returns moeInvalidArgument, moeInvalidUsage (comm has config.allocate, whose functions a framework's
- * allocator must not call). After a failure nobody serves the thread. */
+ * allocator must not call). After a failed call no communicator serves the thread. */
 MOE_API moeResult_t moeMemPoolUse(moeComm_t comm);
 
 /* moeMemAlloc for the allocator of a framework that passes no communicator: the arguments are those of
@@ -501,16 +507,16 @@ MOE_API moeResult_t moeMemPoolUse(moeComm_t comm);
  *   bytes   out of config.heapBytes of the communicator that serves this thread (moeMemPoolUse)
  *   device  its CUDA ordinal; with the host backend not read
  *   stream  not read: nothing that was queued uses the memory
- * Any thread, also beside calls on the communicator. Returns device memory, aligned to 256 bytes, or NULL: there is no
- * such block, or nobody serves this thread. moeGetLastError(NULL) then says why; the sentence begins with
+ * Any thread, also beside calls on the communicator. Returns device memory, aligned to 256 bytes. NULL: there is no
+ * such block, or no communicator serves this thread. moeGetLastError(NULL) then says why; the sentence begins with
  * "moeMemPoolAlloc: ".
  * The memory is valid until moeMemPoolFree. If the communicator is destroyed first, its whole window stays allocated
  * until the last such memory is freed. */
 MOE_API void* moeMemPoolAlloc(int64_t bytes, int32_t device, moeStream_t stream);
 
-/* Gives memory of moeMemPoolAlloc back, once nothing that is queued on its device still runs: it waits for that, as
- * cudaFree does.
- *   memory  NULL: does nothing, as does memory that is not of moeMemPoolAlloc of this process
+/* Gives memory of moeMemPoolAlloc back. Like cudaFree, it first waits until everything that is queued on the memory's
+ * device has ended.
+ *   memory  does nothing if it is NULL or does not come from moeMemPoolAlloc of this process
  *   bytes, device, stream  not read
  * Any thread, also beside calls on the communicator, and after its moeCommDestroy. */
 MOE_API void moeMemPoolFree(void* memory, int64_t bytes, int32_t device, moeStream_t stream);
@@ -524,7 +530,7 @@ typedef struct moeHandleConfig {
   int32_t experts;         /* over all ranks, 1..expertsMax */
   int32_t topk;            /* entries per token, 1..topkMax */
   int32_t layout;          /* moeLayout value; 0: FLAT */
-  int32_t mode;            /* moeMode value; 0: the library's choice, which moeDeviceCounts_t.mode tells */
+  int32_t mode;            /* moeMode value; 0: the library's choice, see moeDeviceCounts_t.mode */
   int32_t tokensMax;       /* most tokens of a rank; 0: the communicator's limit for the mode */
   int32_t expertAlignment; /* EXPERT_MAJOR: each expert's group starts at a multiple of this many rows; 0: 1 */
   int32_t indexType;       /* moeIndex value of topkIdx and outTopkIdx; 0: int32 */
@@ -532,21 +538,23 @@ typedef struct moeHandleConfig {
   int32_t duplicates;      /* moeDuplicates value: an expert that a token names again. Ranks may differ */
   int32_t statistics;      /* 1: with statistics, see moeHandleGetStatistics; 0: without. Ranks may differ */
   int32_t combineWeights;  /* 1: combines may bring the weights, see moeCombineArgs_t.topkWeights; 0: the route does */
-  /* Most tokens that arrive at a rank, each counted once; 0: all do. Of more, the first by source rank and token are
-   * kept. What the others have there counts as -1: it is not sent, combine adds nothing for it, and its gradients are
-   * 0. moeCounts_t.rowsWanted tells how many there were. A route over the budget takes two hops more, and a
-   * moeRouteDispatch of an LL handle with a budget takes two kernels. */
+  /* Most tokens that may arrive at a rank, each counted once; 0: no limit. If there are more, the rank keeps the first
+   * ones in the order of source rank and token. Entries of the other tokens at this rank count as -1: their rows are
+   * not sent, combine adds nothing for them, and their gradients are 0. moeCounts_t.rowsWanted has the number without
+   * the budget. A route over the budget takes two more hops, and a moeRouteDispatch of an LL handle with a budget takes
+   * two kernels. */
   int32_t rowsBudget;
-  /* 1: with moeCounts_t.rowsOfAllExperts, for who places experts; 0: without. A moeRouteDispatch of an LL handle takes
-   * two kernels for it. */
+  /* 1: with moeCounts_t.rowsOfAllExperts, for programs that place experts; 0: without. A moeRouteDispatch of an LL
+   * handle with these counts takes two kernels. */
   int32_t expertCounts;
-  /* 1: this rank's experts alone; 0: those of all ranks. For ranks that have the same tokens, such as a tensor parallel
-   * group or one behind an all-gather. Entries of other ranks' experts count as unused, so combine sums the rows of
-   * this rank's experts, zeros if a token has none, and the caller adds the sums of all ranks (give the biases to one
-   * rank). No call of the handle reaches other ranks or waits for them: what is called collective is local here, and
-   * ranks may make such handles or not. In all shapes nranks is 1 and experts are this rank's. Its rank is 0, and
-   * moeIdsGlobal and firstExpert still count all ranks' experts. Equal foreign entries are no fault. No placements. The
-   * communicator's first such handle allocates memory for all of them: docs/reference/memory.md. */
+  /* 1: only this rank's experts; 0: those of all ranks. It is for ranks that have the same tokens, such as a tensor
+   * parallel group or one behind an all-gather. Entries of other ranks' experts count as unused, so combine sums the
+   * rows of this rank's experts, zeros if a token has none, and the caller adds the sums of all ranks (give the biases
+   * to one rank). No call of the handle reaches other ranks or waits for them: calls that are otherwise collective are
+   * local, and any rank may make such handles alone. In all array shapes nranks is 1, and experts is the number of this
+   * rank's. Its rank is 0, and moeIdsGlobal and firstExpert still count all ranks' experts. Equal entries of other
+   * ranks' experts are no fault. Such handles have no placements. The communicator's first such handle allocates memory
+   * for all of them: docs/reference/memory.md. */
   int32_t localOnly;
 } moeHandleConfig_t;
 #define MOE_HANDLE_CONFIG_INITIALIZER \
@@ -561,16 +569,16 @@ MOE_API moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const m
 /* Frees a handle. The caller has finished all work that uses it. Local. handle NULL: does nothing. */
 MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
 
-/* Sets how many tokens a rank has at most in the later routes of a handle, so that a small step has a small output.
- * RANK_MAJOR has tokensBound places for each rank, EXPERT_MAJOR_PADDED nranks * tokensBound for each expert, and
- * outSourceIndex is rank * tokensBound + token. At first, and with 0, the bound is the handle's tokensMax.
+/* Sets the most tokens of a rank in later routes of a handle, so that a small step has a small output. RANK_MAJOR has
+ * tokensBound places for each rank, EXPERT_MAJOR_PADDED nranks * tokensBound for each expert, and outSourceIndex is
+ * rank * tokensBound + token. At first, and with 0, the bound is the handle's tokensMax.
  *   tokensBound  0..tokensMax; the same on all ranks when they route
  * Dispatches and combines use the bound of their route; a captured route keeps the one that it was captured with.
  * Ranks that route with different bounds fail as with handles that differ: see moeRoute. Local.
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleSetTokensBound(moeHandle_t handle, int32_t tokensBound);
 
-/* Where the experts of a model are, of which there may be several copies. A logical expert is what topkIdx names. A
+/* The places of a model's experts, each of which may have several copies. A logical expert is what topkIdx names. A
  * physical expert is one copy: a local expert of a rank. The library knows physical experts by their number in the
  * spread of moeHandleConfig_t.experts, which is the number of places for them. A placement may leave places empty. */
 typedef struct moePlacement {
@@ -579,7 +587,7 @@ typedef struct moePlacement {
   int32_t physicalExperts; /* 1..config.experts */
   const int32_t* logical;  /* host [physicalExperts]: the logical expert of each, 0..logicalExperts - 1; each at least
                             * once */
-  /* host [physicalExperts]: where each is, at most one in a place. Both NULL: physical expert p is number p, and
+  /* host [physicalExperts]: where each one is, at most one in a place. Both NULL: physical expert p is number p, and
    * physicalExperts is config.experts. */
   const int32_t* ranks;        /* 0..nranks - 1 */
   const int32_t* localExperts; /* of that rank: 0..localExperts - 1 */
@@ -587,14 +595,15 @@ typedef struct moePlacement {
 #define MOE_PLACEMENT_INITIALIZER \
   { sizeof(moePlacement_t), 0, 0, NULL, NULL, NULL }
 
-/* Gives the later routes of a handle a placement, which takes the place of its earlier one. In them topkIdx names
- * logical experts, 0..logicalExperts - 1, and the route takes one copy of each: among this rank's own if it has one,
- * else among those of its domain if there is one, else among all, copy number (token + rank) mod how many these are, in
- * the order of their numbers. All else names physical experts: counts and outputs of the route and of its dispatches
- * and combines, moeIdsGlobal too. An entry keeps its position in topkIdx, and so do weights and gradients.
+/* Sets the placement of later routes of a handle; it replaces an earlier one. In these routes topkIdx names logical
+ * experts, 0..logicalExperts - 1, and the route takes one copy of each. It considers this rank's own copies if there
+ * are any, else those of its domain if there are any, else all. Of these n copies, in the order of their numbers, it
+ * takes number (token + rank) mod n. Everything else names physical experts: counts and outputs of the route and of its
+ * dispatches and combines, and moeIdsGlobal too. An entry keeps its position in topkIdx, and so do weights and
+ * gradients.
  *   placement  host [1], read by this call only; NULL: none, topkIdx names physical experts
- * Local, stream-ordered, but not to be captured. A captured route that had a placement when it was captured follows
- * later ones, and NULL, in replays; one that had none does not.
+ * Local, stream-ordered, but must not be captured. If a captured route had a placement when it was captured, its
+ * replays use the latest placement, or none after NULL. If it had none, its replays use none.
  * All ranks set the same placement before the same route. Ranks that route with different ones fail as with handles
  * that differ: see moeRoute. They compare 23 bits of a fingerprint. Returns moeInvalidArgument (names the field and its
  * value), moeInvalidUsage (an operation of this handle awaits moeComplete; the stream is being captured; a handle of
@@ -609,14 +618,14 @@ MOE_API moeResult_t moeHandleSetPlacement(moeHandle_t handle, const moePlacement
  *   tokens       0..tokensMax or moeHandleSetTokensBound, or moeTokensRefused; may differ per rank and call. With 0 the
  *                pointers may be NULL
  * Returns moeInvalidArgument, moeInvalidUsage (an operation of this handle awaits moeComplete), moeCudaError, or the
- * communicator's failure. Two mistakes show in the work only. After a bad expert id the handle delivers nothing until
- * its next route: moeHandleGetStatus names rank, token, entry and value. Handles that differ between ranks are an
+ * communicator's failure. Two mistakes show only while the work runs. After a bad expert id the handle delivers nothing
+ * until its next route: moeHandleGetStatus names rank, token, entry and value. Handles that differ between ranks are an
  * asynchronous failure, moeInvalidUsage on all of them, which names the field and two values.
  * The ranks exchange counts and row positions here, in both modes: docs/internals/protocol.md, "Route". */
 MOE_API moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                              moeStream_t stream);
 
-/* What the last moeRoute brings to this rank. */
+/* The rows that the last moeRoute brings to this rank. */
 typedef struct moeCounts {
   size_t size;
   int32_t rows;         /* tokens that arrive here, each once */
@@ -625,7 +634,8 @@ typedef struct moeCounts {
   int32_t firstExpert;  /* global index of local expert 0 */
   const int32_t* rowsPerRank;   /* host [nranks]; valid until the handle's next call of this function */
   const int32_t* rowsPerExpert; /* host [localExperts], without padding; valid as rowsPerRank */
-  /* What would have arrived without config.rowsBudget; otherwise as rows and rowsPerExpert. */
+  /* The number of rows that would have arrived without config.rowsBudget. Without a budget it is `rows`, and
+   * rowsWantedPerExpert is rowsPerExpert. */
   int32_t rowsWanted;
   int32_t reserved;
   const int32_t* rowsWantedPerExpert; /* host [localExperts]; valid as rowsPerRank */
@@ -650,9 +660,9 @@ typedef struct moeDeviceCounts {
   const int32_t* rowsPerExpert; /* device [localExperts] */
   /* device [localExperts + 1]: where EXPERT_MAJOR groups start. The last one is the layout's rows. */
   const int32_t* expertOffsets;
-  int32_t mode; /* moeModeHt or moeModeLl: what the handle uses, if the library chose it too */
+  int32_t mode; /* moeModeHt or moeModeLl: the mode of the handle, also if the library chose it */
   int32_t reserved;
-  /* device [1]: 0, or the moeResult that moeHandleGetStatus has. If it is not 0, none of these rows have come. */
+  /* device [1]: 0, or the moeResult that moeHandleGetStatus reports. If it is not 0, none of these rows have come. */
   const uint32_t* fault;
   const int32_t* rowsWanted;          /* device [1]: as in moeCounts_t */
   const int32_t* rowsWantedPerExpert; /* device [localExperts]: as in moeCounts_t */
@@ -669,8 +679,8 @@ MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts
 typedef struct moeHandleStatus {
   size_t size;
   int32_t result; /* moeSuccess; moeInvalidArgument; moeInvalidUsage: ranks passed different values */
-  int32_t rank;   /* whose argument it was, or a rank whose value differs from this one's; HT across domains: if that is
-                   * in another domain, the rank there that told this one; -1 with moeSuccess */
+  int32_t rank;   /* the rank with the bad argument, or one whose value differs from this rank's. HT across domains: if
+                   * it is in another domain, the rank there that reported it. -1 with moeSuccess */
   /* Names the argument, the rank and the value; empty with moeSuccess. Valid until the next moeHandleGetStatus of this
    * handle, and as long as the handle. */
   const char* sentence;
@@ -678,32 +688,32 @@ typedef struct moeHandleStatus {
 #define MOE_HANDLE_STATUS_INITIALIZER \
   { sizeof(moeHandleStatus_t), 0, 0, NULL }
 
-/* What an argument did that only the work itself could see. Never blocks, and answers for the work that has run:
- * synchronize the stream first. Not collective.
+/* Reports a fault of an argument that showed only while the work ran. Never blocks. The answer covers the work that has
+ * run so far: synchronize the stream first. Not collective.
  *   status  host [1], out
  * The communicator stays good, and so do its other handles. This handle keeps its first fault until its next moeRoute
  * has run. Until then its operations complete, but deliver nothing; kernels learn of it from moeDeviceCounts_t.fault.
- *  - A dispatch does what it would do if no token went anywhere: it stores no row, fills what args.padding asks for,
- *    and zeros in outExpertOffsets, outBlockOffsets and outLayoutRange. Counters of rows stay as they are. Arrival
- *    words count it.
- *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero. Where this rank alone has the fault,
- *    it still sums the rows of the other ranks, and takes their gradients: only its own rows are missing.
- * These are such faults, of moeRouteDispatch as of the two calls that it stands for, beside moeRefused:
+ *  - A dispatch behaves as if no token went anywhere. It stores no row, pads what args.padding asks for, and stores
+ *    zeros to outExpertOffsets, outBlockOffsets and outLayoutRange. Counters of rows do not change. Arrival words count
+ *    the dispatch.
+ *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero. If only this rank has the fault, it
+ *    still sums the rows of the other ranks and takes their gradients. Only its own rows are missing.
+ * Besides moeRefused, these are the faults. moeRouteDispatch has those of the two calls that it stands for.
  *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
  *  - HT dispatch and combine: an output, a staging area, or rows that are too small, gradients that are missing, values
- *    that differ between ranks. All ranks have the fault. Across domains, outputs may hold anything, but for what
- *    args.padding asks for.
- *  - LL dispatch: values that differ. All ranks have the fault, and outputs may hold anything, but for those that are
- *    filled by a step of their own (moeDescribe_t).
- *  - LL dispatch and combine: an output or rows that are too small, gradients that are missing. That rank alone has the
+ *    that differ between ranks. All ranks have the fault. Across domains, outputs may hold anything, except where
+ *    args.padding asks for padding.
+ *  - LL dispatch: values that differ. All ranks have the fault, and outputs may hold anything, except those that a
+ *    separate step fills (moeDescribe_t).
+ *  - LL dispatch and combine: an output or rows that are too small, gradients that are missing. Only that rank has the
  *    fault. Its tokens still go to the others. The rows of its experts count as zeros, for itself and for the others,
- *    which deliver what they have.
+ *    which deliver everything else.
  * LL combines whose values differ fail asynchronously instead: moeCommGetAsyncError.
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* status);
 
-/* What the last moeRoute sends from this rank. Arrays of the caller, each NULL if it is not wanted. A token counts once
- * for a rank or domain, however many of its experts are there. */
+/* The tokens that the last moeRoute sends from this rank, in arrays of the caller. An array that is not wanted is NULL.
+ * A token counts once for a rank or domain, however many of its experts are there. */
 typedef struct moeSent {
   size_t size;
   int32_t* tokensPerRank;   /* device [nranks] */
@@ -714,17 +724,18 @@ typedef struct moeSent {
 #define MOE_SENT_INITIALIZER \
   { sizeof(moeSent_t), NULL, NULL, NULL, NULL }
 
-/* Fills these arrays, by a step of its own behind the route. Local, stream-ordered, graph-safe. Possible at any time
- * after moeRoute, also while an operation awaits moeComplete.
+/* Fills these arrays in a separate step behind the route. Local, stream-ordered, graph-safe. Possible at any time after
+ * moeRoute, also while an operation awaits moeComplete.
  *   sent  host [1]; the arrays overlap neither each other nor what a later step reads
  * Returns moeInvalidArgument, moeInvalidUsage (there was no moeRoute), moeCudaError, or the communicator's failure. */
 MOE_API moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, moeStream_t stream);
 
-/* Words by which a kernel that runs beside moeDispatch learns whose rows are there, so that expert GEMMs begin before
- * it ends.
- * words[e] >> MOE_ARRIVAL_SHIFT counts the handle's dispatches, replays of captured ones too, of which all rows of
- * local expert e are in the outputs, with payloads, scales and what describes them. Words never go back. HT in one
- * domain completes the experts in order, an eighth of them at a time. Otherwise all complete at the end.
+/* Words that show a kernel which runs beside moeDispatch which experts' rows are there, so that expert GEMMs can begin
+ * before the dispatch ends.
+ * words[e] >> MOE_ARRIVAL_SHIFT is the number of the handle's dispatches that have brought all rows of local expert e
+ * to the outputs, with payloads, scales and descriptions. Replays of captured dispatches count too. Words never
+ * decrease. HT in one domain completes the experts in order, an eighth of them at a time. Otherwise all experts
+ * complete at the end.
  * docs/internals/protocol.md, "Arrival words", says how to launch such a kernel. examples/expert_overlap.cu is one. */
 typedef struct moeArrivals {
   size_t size;
@@ -741,27 +752,28 @@ typedef struct moeArrivals {
  * Any thread. Returns moeInvalidArgument, moeInvalidUsage (the handle was made without config.arrivals). */
 MOE_API moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arrivals);
 
-/* What a handle adds up from its creation on, in stream order and also in replayed graphs. Never reset: take
- * differences. A wait counts once per operation and rank: the longest time for which one of the operation's flags of
- * that rank was missing, as closely as the backend looks (the host backend: to half a millisecond in long waits). */
+/* Sums over all operations of a handle since its creation, updated in stream order and in replayed graphs too. They are
+ * never reset: take differences. A wait counts once per operation and rank. It is the longest time for which one of
+ * that rank's flags was missing in the operation, as exactly as the backend looks (the host backend: to half a
+ * millisecond in long waits). */
 typedef struct moeStatistics {
   size_t size;
   const int64_t* rowsPerExpert;  /* device [localExperts]: rows that dispatches brought, without padding */
   const int64_t* rowsPerRank;    /* device [nranks]: tokens that dispatches brought from each rank */
-  const int64_t* dispatchWaitNs; /* device [nranks]: waited for each rank in dispatches, and in moeRoute before them */
-  const int64_t* combineWaitNs;  /* device [nranks]: waited for each rank in combines */
+  const int64_t* dispatchWaitNs; /* device [nranks]: time waited for each in dispatches, and in moeRoute before them */
+  const int64_t* combineWaitNs;  /* device [nranks]: time waited for each in combines */
   /* device [nranks]: dispatches and combines in which this rank waited for that one MOE_LATE_NS longer than for any
-   * third one. Of this rank itself: 0. */
+   * third rank. 0 for this rank itself. */
   const int64_t* lateSteps;
 } moeStatistics_t;
 #define MOE_STATISTICS_INITIALIZER \
   { sizeof(moeStatistics_t), NULL, NULL, NULL, NULL, NULL }
-/* How much longer, in nanoseconds, makes a step count in lateSteps. */
+/* The margin, in nanoseconds, from which on a step counts in lateSteps. */
 #define MOE_LATE_NS 50000
 
 /* The handle's statistics. The pointers are the same for the handle's life.
  *   statistics  host [1], out
- * Operations of such a handle take one launch more.
+ * Operations of a handle with statistics take one more launch.
  * Any thread. Returns moeInvalidArgument, moeInvalidUsage (the handle was made without config.statistics). */
 MOE_API moeResult_t moeHandleGetStatistics(moeHandle_t handle, moeStatistics_t* statistics);
 
@@ -769,11 +781,11 @@ MOE_API moeResult_t moeHandleGetStatistics(moeHandle_t handle, moeStatistics_t* 
  * call that uses it; tokensMax is the handle's. */
 typedef struct moeHandleView {
   size_t size;
-  /* device [nranks][tokensMax][row bytes]: what came with a dispatch whose outRows is NULL. After a cast, a row is its
-   * codes, then its scale words, up to a multiple of 16 bytes; of moeCastNvfp4 those of whole tiles of 512 elements,
-   * 32 bytes each. */
+  /* device [nranks][tokensMax][row bytes]: the rows that came with a dispatch whose outRows is NULL. After a cast, a
+   * row has its codes, then its scale words, padded to a multiple of 16 bytes. With moeCastNvfp4 it has the scale words
+   * of whole tiles of 512 elements, 32 bytes each. */
   const void* rows;
-  const void* side;  /* device [nranks][tokensMax][sideBytes]: what came with those; NULL if config.sideBytesMax is 0 */
+  const void* side;  /* device [nranks][tokensMax][sideBytes]: their side payload; NULL if config.sideBytesMax is 0 */
   void* combineRows; /* device [nranks][tokensMax][row bytes]: for the rows of moeCombine, which peers read there */
 } moeHandleView_t;
 #define MOE_HANDLE_VIEW_INITIALIZER \
@@ -782,8 +794,9 @@ typedef struct moeHandleView {
 /* Where that memory is. The pointers are the same for the handle's life.
  *   view  host [1], out
  * The memory belongs to the caller from the end of the handle's dispatch until the beginning of its combine, and to the
- * library before and after. config.llSets LL handles of a communicator have memory of their own. Further ones share it,
- * each with the fewest others. An operation of a handle that shares the memory ends the caller's turn too.
+ * library before and after. config.llSets LL handles of a communicator have memory of their own. Further handles share
+ * memory, each with the fewest others. An operation of another handle that shares the memory ends the caller's
+ * ownership too.
  * Returns moeInvalidArgument, moeInvalidUsage (a handle of another mode or layout). */
 MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
 
@@ -793,18 +806,18 @@ MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
  *  - Arrays are device memory and stay valid until the work has run. Rows are aligned to 16 bytes, all other arrays to
  *    their elements.
  *  - "outRows" in a shape is the number of rows of the handle's layout: moeCounts_t.layoutRows.
- *  - Outputs overlap neither inputs nor each other. What the host can see of that is refused. */
+ *  - Outputs overlap neither inputs nor each other. Overlaps that the host can see are refused. */
 
 /* A cast of the rows on their way. moeDispatchArgs_t.rowType and hidden are those of `rows`; hidden is a multiple of
- * 128. outRows takes [outRows][hidden] codes of one byte, or [outRows][hidden / 2] bytes of two E2M1 codes: the even
- * element's in the low half. */
+ * 128. outRows takes [outRows][hidden] codes of one byte, or [outRows][hidden / 2] bytes of two E2M1 codes: the code of
+ * the even element is in the low half. */
 typedef struct moeCast {
   size_t size;
   int32_t type; /* moeCast value, the same on all ranks; 0: no cast */
-  /* moeScales value; ranks may differ. With words = hidden / 128; of moeCastFp8Ue8m0 hidden / 512, rounded up; of
-   * moeCastNvfp4 hidden / 64:
+  /* moeScales value; ranks may differ. In these shapes words is hidden / 128; with moeCastFp8Ue8m0 hidden / 512,
+   * rounded up; with moeCastNvfp4 hidden / 64.
    * ROW_MAJOR: [outRows][words].
-   * TOKEN_CONTIGUOUS: [words][outRowsMax]; of RANK_MAJOR [words][nranks * tokensMax]; of EXPERT_MAJOR_PADDED
+   * TOKEN_CONTIGUOUS: [words][outRowsMax]; in RANK_MAJOR [words][nranks * tokensMax]; in EXPERT_MAJOR_PADDED
    * [localExperts][words][nranks * tokensMax].
    * 128x4: [blocks][words][512 bytes], not with fp32 scales. docs/guide/formats.md, "Blocks of 128 rows", has the
    * number of blocks and the place of each scale. */
@@ -815,16 +828,16 @@ typedef struct moeCast {
    * outRows. */
   void* outScales;
   /* Numbers that the step reads when it casts this rank's rows, so a kernel before it on the stream may write them.
-   * Finite, globalScale above 0; NULL: 1. Receivers are not told them: ranks agree on globalScale, and on inputScale if
-   * they want to undo it. */
+   * They must be finite, and globalScale above 0. NULL: 1. They do not travel, so ranks must agree on globalScale, and
+   * on inputScale if receivers want to undo it. */
   const float* inputScale;  /* [1] elements are multiplied by it first */
   const float* globalScale; /* [1] moeCastNvfp4: such as 448 * 6 / the largest magnitude of all rows; else NULL */
 } moeCast_t;
 #define MOE_CAST_INITIALIZER \
   { sizeof(moeCast_t), 0, 0, 0, NULL, NULL, NULL }
 
-/* What a dispatch tells of the rows that arrive. An array that is not wanted is NULL. outRowExperts and outLayoutRange
- * are filled by a step of its own behind the dispatch, or behind moeComplete; arrival words say nothing of them. */
+/* Arrays in which a dispatch describes the arriving rows. An array that is not wanted is NULL. A separate step behind
+ * the dispatch, or behind moeComplete, fills outRowExperts and outLayoutRange; arrival words do not cover these two. */
 typedef struct moeDescribe {
   size_t size;
   int32_t idKind;    /* moeIds value: how outTopkIdx and outRowExperts name experts */
@@ -841,30 +854,30 @@ typedef struct moeDescribe {
    * begins, and where the last one ends. An expert may have a block more than its rows need. If expertAlignment is a
    * multiple of 128, they are the experts' offsets / 128. Others: NULL */
   int32_t* outBlockOffsets;
-  /* EXPERT_MAJOR*: [localExperts][nranks]: where the rows of each source begin in the expert's group, counted from the
-   * group's first row, << 32, | how many there are. Others: NULL */
+  /* EXPERT_MAJOR*: [localExperts][nranks]: begin << 32 | count of the rows of each source in the expert's group. begin
+   * is counted from the group's first row. Others: NULL */
   int64_t* outLayoutRange;
-  /* Counters of the caller, which may serve several handles. They grow as those of moeHandleGetStatistics do, with or
+  /* Counters of the caller, which may serve several handles. They grow like those of moeHandleGetStatistics, with or
    * without config.statistics. */
   int32_t* cumulativeRows;   /* [localExperts]: rows of each expert */
-  int64_t* cumulativeWaitNs; /* [nranks]: waited for each rank; in moeRoute only with config.statistics */
+  int64_t* cumulativeWaitNs; /* [nranks]: time waited for each rank; in moeRoute only with config.statistics */
 } moeDescribe_t;
 #define MOE_DESCRIBE_INITIALIZER \
   { sizeof(moeDescribe_t), 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 
-/* What travels beside each row, such as scales that the caller made: words of 4 bytes, from anywhere to anywhere.
- * Strides are in bytes, multiples of 4. Memory is aligned to 4 bytes. */
+/* An array that travels beside the rows, such as scales that the caller made. It consists of words of 4 bytes, which
+ * may lie anywhere at both ends. Strides are in bytes, multiples of 4. Memory is aligned to 4 bytes. */
 typedef struct moePayload {
-  size_t size;   /* of an array of them, the first one's counts for all */
-  int32_t bytes; /* of a row; a multiple of 4; on all ranks the same */
+  size_t size;   /* in an array of payloads, the size of the first one counts for all */
+  int32_t bytes; /* per row; a multiple of 4; the same on all ranks */
   /* moeScales value: `out` has the shape that scaleLayout gives to outScales, of bytes / 4 words; or moePayloadArray */
   int32_t outLayout;
   const void* in; /* word w of token t is at in + t * inRowStride + w * inWordStride; NULL if 0 tokens are routed */
   int64_t inRowStride;   /* 0: bytes */
   int64_t inWordStride;  /* 0: 4 */
   void* out;             /* in the same kind of memory as outRows; NULL if outRows is NULL */
-  int64_t outRowStride;  /* from row to row; 0: as dense as outLayout can be. Of moeScales128x4: 0 */
-  int64_t outWordStride; /* from word to word, such as columns whose length is a multiple of 16 bytes; 0 likewise */
+  int64_t outRowStride;  /* from row to row; 0: as dense as outLayout can be. With moeScales128x4: 0 */
+  int64_t outWordStride; /* from word to word, such as columns whose length is a multiple of 16 bytes; 0: the same */
 } moePayload_t;
 #define MOE_PAYLOAD_INITIALIZER \
   { sizeof(moePayload_t), 0, 0, NULL, 0, 0, NULL, 0, 0 }
@@ -882,13 +895,14 @@ typedef struct moeDispatchArgs {
   void* outRows;
   /* Rows that outRows can hold. If more arrive, nothing is delivered, and moeHandleGetStatus names both numbers. */
   int64_t outRowsMax;
-  /* moePad bits; 0: rows for which nothing arrived are left untouched. These are, of FLAT and EXPERT_MAJOR, alignment
-   * rows and the rows from the last one up to outRowsMax; of the others, the unused ones of the layout's rows. With a
-   * bit set, the outputs that it fills have room for all of them. Ranks may differ. */
+  /* moePad bits; 0: rows for which nothing arrived are left untouched. In FLAT and EXPERT_MAJOR these are alignment
+   * rows, and the rows after the last one up to outRowsMax; in the other layouts they are the unused rows of the
+   * layout. If a bit is set, the outputs that it fills must have room for all of them. Ranks may differ. */
   int32_t padding;
   int32_t payloadCount; /* 0..4; 0: none */
-  /* host [payloadCount]. On the wire they are one side payload, word behind word: together, rounded up to 16 bytes, at
-   * most config.sideBytesMax and, unless it is an array, 16384 bytes. So they lie in moeHandleView_t.side.
+  /* host [payloadCount]. On the wire they are one side payload, word after word. Its size, rounded up to a multiple of
+   * 16 bytes, is at most config.sideBytesMax and, unless it is an array, at most 16384 bytes. moeHandleView_t.side
+   * holds them in this form.
    */
   const moePayload_t* payloads;
   const moeCast_t* cast;         /* host [1]; NULL: rows travel as they are */
@@ -916,24 +930,25 @@ MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* arg
 MOE_API moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                                      const moeDispatchArgs_t* args, moeStream_t stream);
 
-/* Words by which a kernel beside a combine, or another thread, says which `rows` are there. It makes the rows of a
- * block, then adds to the block's word: a release at device scope. The call reads a row when its word minus `value`, as
- * int32, is not negative. So the words of the next call go on from those of this one, with a higher value.
- * Only with a row per expert: EXPERT_MAJOR and EXPERT_MAJOR_PADDED, where rows are sent as they become ready (HT: made
- * for peers). Ranks may differ. Until the call has ended, rows and words are the library's; with moeSendOnly until its
- * first part has ended, or with completeSms until moeComplete has. Words that do not come end the communicator a little
- * before its timeout, and the sentence names the expert. Limit `sms`: the call holds them while it waits. */
+/* Words by which a kernel beside a combine, or another thread, shows which `rows` are ready. It makes the rows of a
+ * block, then adds to the block's word with a release at device scope. The call reads a row when its word minus
+ * `value`, as int32, is not negative. So the next call can use the same words, uncleared, with a higher value. Only for
+ * layouts with a row per expert, EXPERT_MAJOR and EXPERT_MAJOR_PADDED. Their rows are sent (HT: prepared for peers) as
+ * they become ready. Ranks may differ. Rows and words belong to the library until the call has ended; with moeSendOnly
+ * until its first part has ended, or with completeSms until moeComplete has. If words do not come, the communicator
+ * fails a little before its timeout, and the sentence names the expert. Limit `sms`, because the call holds its
+ * multiprocessors while it waits. */
 typedef struct moeReady {
   size_t size;
-  /* Of each block one; NULL: all rows are there. EXPERT_MAJOR: blockRows divides expertAlignment, and row r has word r
+  /* One word per block; NULL: all rows are ready. EXPERT_MAJOR: blockRows divides expertAlignment, and row r has word r
    * / blockRows. EXPERT_MAJOR_PADDED: each local expert has places / blockRows words, rounded up, where places is
    * nranks * the route's bound of tokens. */
   const uint32_t* words;
   int32_t blockRows; /* 64 or 128; 0: a block is a local expert */
-  uint32_t value;    /* what a word must have reached */
-  /* With moeSendOnly, with words or without: GPU multiprocessors for moeComplete; 0: as many as for this call. A
-   * combine beside a GEMM sends with few of them, and sums with many when the GEMM has ended. In LL it also leaves
-   * moeComplete the rows that it has not sent when all words have come. */
+  uint32_t value;    /* a block is ready when its word has reached this */
+  /* With moeSendOnly, also without words: GPU multiprocessors for moeComplete; 0: as many as for this call. A combine
+   * beside a GEMM sends with few of them, and sums with many when the GEMM has ended. In LL it also leaves moeComplete
+   * the rows that it has not sent when all words have come. */
   int32_t completeSms;
 } moeReady_t;
 #define MOE_READY_INITIALIZER \
@@ -967,10 +982,10 @@ typedef struct moeCombineArgs {
   int32_t wire;
   int32_t weights; /* moeWeights value; ranks may differ */
   /* [tokens][topk] of the route's topkIdx, for moeWeightsApply in a handle with config.combineWeights; NULL: the
-   * weights of the route. Entries without an expert are not looked at, merged ones add up. Read by the call, with
-   * moeSendOnly by its first part, which then waits for the weights of all ranks. Such a combine first brings the
-   * weights to the ranks of the experts, one hop more: weights that are known when routing are cheaper there. Layouts
-   * without a row per expert take the array and ignore it. */
+   * weights of the route. Entries without an expert are ignored, and merged entries add up. The call reads the array;
+   * with moeSendOnly its first part does, which then waits for the weights of all ranks. Such a combine first brings
+   * the weights to the ranks of the experts, which takes one more hop. If weights are known at the route, it is cheaper
+   * to pass them there. Layouts without a row per expert take the array and ignore it. */
   const float* topkWeights;
   void* out;                 /* [tokens][hidden]; NULL if this rank routed 0 tokens */
   const void* bias0;         /* [tokens][hidden], added to the sum; or NULL. May be `out` itself */

@@ -28,8 +28,8 @@ struct CeilingTime {
 
 // Times of kernels that move rows, with the number of multiprocessors that was asked for, or with the fastest one.
 struct RowCeilings {
-  // Dispatch: each token's row goes once to each other rank that needs it. Where it goes is looked up beside its first
-  // loads, 8 bytes for each rank, as a dispatch that routes looks expert ids up.
+  // Dispatch: each token's row goes once to each other rank that needs it. Its destinations are looked up beside its
+  // first loads, 8 bytes for each rank, as a dispatch that routes looks expert ids up.
   CeilingTime push;
   CeilingTime pushBack;  // combine: rows from other ranks go to their slots at the owners
   CeilingTime pull;      // combine, the other way: the owners read the same rows into their own slots

@@ -15,7 +15,7 @@ inline constexpr int kCeilingRanksMax = 32;                // one lane per rank
 inline constexpr std::uint32_t kBulkStageBytes = 7168;     // the largest bulk copy
 inline constexpr int kBulkWarpsMax = 8;                    // per block
 inline constexpr int kFlagBytes = 128;                     // flags do not share cache lines
-inline constexpr std::uint64_t kFlagWaitNs = 20000000000;  // a rank that has not come by then has failed
+inline constexpr std::uint64_t kFlagWaitNs = 20000000000;  // a rank that has not arrived by then has failed
 
 struct GridShape {
   int blocks;  // one per multiprocessor

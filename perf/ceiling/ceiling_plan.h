@@ -62,7 +62,7 @@ class RowTraffic {
   int destinationsPerToken_;
 };
 
-// What `rank` must hold after the copies: row `to` has the content of row `from.row` of `from.rank`.
+// The content that `rank` must hold after the copies: row `to` has the content of row `from.row` of `from.rank`.
 std::vector<RowSpec> arrivalsOf(const std::vector<RowCopy>& copies, int rank);
 
 // Where each token's arrivals start, [tokens + 1]. The arrivals are ordered by token.

@@ -1,5 +1,5 @@
-// What the parts of host_bench share. host_bench uses Google Benchmark to measure what the library costs the calling
-// CPU thread: docs/internals/notebook.md, "Host costs".
+// Shared by the parts of host_bench. host_bench uses Google Benchmark to measure what the library costs the calling CPU
+// thread: docs/internals/notebook.md, "Host costs".
 #pragma once
 
 #include <benchmark/benchmark.h>

@@ -34,7 +34,7 @@ void allowDescriptors(int ranks) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// What the ranks of one group report to the benchmark. A rank that fails leaves the barrier. The bootstrap tells the
+// The report of one group's ranks to the benchmark. A rank that fails leaves the barrier. The bootstrap tells the
 // others, and their calls fail with its sentence.
 struct Gathering {
   explicit Gathering(int count) : ranks(count), meeting(count) {}

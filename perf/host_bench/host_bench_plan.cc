@@ -1,4 +1,4 @@
-// What a call does before it launches, in parts: choosing a kernel's shape, and checking argument structs.
+// The parts of a call before its launch: choosing a kernel's shape, and checking argument structs.
 #include <string>
 
 #include "backend/cuda_plan.h"
@@ -12,7 +12,7 @@ namespace {
 constexpr GpuMachine kH200{132, 1, 232448, 478};
 constexpr std::uint32_t kRowBytes = 14336;
 
-// Measures what the timing itself adds to the benchmarks with manual_time in their name.
+// Measures the time that the timing itself adds to benchmarks with manual_time in their name.
 void timeNothing(benchmark::State& state) {
   for (auto _ : state) state.SetIterationTime(secondsOf([] {}));
 }

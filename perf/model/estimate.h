@@ -19,7 +19,7 @@ enum class Operation : int { dispatch, combine };
 enum class Bound : int { latency, nvlink, rail, posting };
 const char* nameOf(Bound bound);
 
-// What one rank sends. On average as much arrives. Rows are expectations, not whole numbers.
+// The traffic that one rank sends. On average as much arrives. Rows are expectations, not whole numbers.
 struct Traffic {
   double railRows = 0;
   double nvlinkRows = 0;

@@ -11,7 +11,7 @@ namespace {
 
 // src/transport/ibgda/queues.h: requests, slots per request, bytes per slot.
 constexpr int kQueuePairBytes = 256 * 4 * 64;
-constexpr int kRouteWarps = 64;  // of the cuda backend: docs/reference/memory.md
+constexpr int kRouteWarps = 64;  // for the cuda backend: docs/reference/memory.md
 
 CommShape shapeOf(const Workload& w, int domainSize) {
   CommShape shape;

@@ -8,7 +8,7 @@
 namespace moe::model {
 
 enum class RowType : int { fp8, bf16 };
-enum class Transport : int { ibgda, proxy };  // what posts the messages of a rail: the GPU, or a CPU thread
+enum class Transport : int { ibgda, proxy };  // the poster of a rail's messages: the GPU, or a CPU thread
 
 // How steps post to an adapter's queue: a warp calls for up to 32 puts to one rank.
 struct Calls {

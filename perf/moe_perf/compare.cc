@@ -22,7 +22,8 @@ std::vector<std::string> differing(const Cases& a, const Cases& b, const std::ve
   return names;
 }
 
-// The old case that is most like `now`, of those with as many tokens: the last of them. NULL if there is none.
+// Among the old cases with as many tokens, the one that is most like `now`; in a tie the last one. NULL if there is
+// none.
 const Cases* mostAlike(const Cases& old, const Cases& now) {
   const Cases* best = nullptr;
   std::size_t fewest = fieldsOfWork().size() + 1;

@@ -9,17 +9,18 @@ namespace moe::perf {
 
 struct ReportComparison {
   std::string text;       // the table, and what differs
-  bool exceeded = false;  // with a limit: a time grew by more, or a case could not be compared
+  bool exceeded = false;  // there was a limit, and a time grew by more or a case could not be compared
 };
 
 struct ComparisonSettings {
   std::string oldName;       // the older report's file
-  bool verbose = false;      // dispatch and combine too
+  bool verbose = false;      // compares dispatch and combine too
   double limitPercent = -1;  // most that the median of a pair or a step may grow; below 0: no limit
 };
 
-// Compares each case of `now` with the last one of `old` that is the same work (fieldsOfWork, tokens). A case that has
-// none is not compared, and the text names the fields that differ. Settings and machines that differ are named too.
+// Compares each case of `now` with the last one of `old` that is the same work (fieldsOfWork, tokens). A case without
+// such an old case is not compared, and the text names the fields that differ. Settings and machines that differ are
+// named too.
 ReportComparison compare(const Cases& old, const Cases& now, const ComparisonSettings& settings);
 
 }  // namespace moe::perf

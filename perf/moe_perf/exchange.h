@@ -25,7 +25,7 @@ struct Machine {
   std::string transport{};  // between domains, if there are several
 };
 
-// What was wrong on any rank.
+// The errors that were found on any rank.
 struct Verdict {
   unsigned long long wrongPayloads = 0;
   unsigned long long wrongMetadata = 0;
@@ -36,7 +36,7 @@ struct Verdict {
   bool correct() const { return wrong() == 0; }
 };
 
-// What the checks of one rank share: the number of the current payload, and the findings.
+// Shared by the checks of one rank: the number of the current payload, and the findings.
 struct Checks {
   explicit Checks(Device& device) : iteration(device, 1), findings(device, 1) {}
 

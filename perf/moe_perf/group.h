@@ -65,7 +65,7 @@ class ThreadMeeting {
 
 std::unique_ptr<Group> makeThreadGroup(ThreadMeeting& meeting, int rank, int nranks);
 
-// What the launcher says about this process.
+// The launcher's values for this process.
 struct LaunchPlace {
   int rank;
   int nranks;

@@ -70,7 +70,7 @@ std::string transportOf(moeComm_t comm, const moeCommInfo_t& info) {
   return nameOfTransport(peer.transport);
 }
 
-// What one rank works with.
+// The objects of one rank.
 struct Rank {
   Rank(const Options& options, moeComm_t ownComm, Group& ownGroup) : comm(ownComm), group(ownGroup) {
     check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
@@ -111,7 +111,7 @@ CaseResult runCase(const Options& options, Rank& rank, int tokens,
 // Where rank 0 reports. Files that were not requested are empty.
 struct Reports {
   ReportFile json, csv, plot;
-  Cases old;  // of --compare
+  Cases old;  // for --compare
   Provenance provenance;
 };
 
@@ -125,7 +125,8 @@ Reports openReports(const Options& options) {
   return reports;
 }
 
-// What people read: on standard output, unless that takes a report. Flushes at once, because a case may take long.
+// Writes text for people: to standard output, unless a report goes there. Flushes at once, because a case may take
+// long.
 void print(const Options& options, const std::string& text) {
   const bool aside = options.reportsOnStandardOutput() > 0;
   std::FILE* to = aside ? stderr : stdout;

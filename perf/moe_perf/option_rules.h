@@ -1,4 +1,4 @@
-// Which options of moe_perf go together: a table, and the function that checks it.
+// The rules by which options of moe_perf go together: a table, and the function that checks it.
 #pragma once
 
 #include <span>

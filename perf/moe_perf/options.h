@@ -55,7 +55,7 @@ struct Options {
   bool transportTest = false;
   bool plantWrong = false;
   bool verbose = false;
-  std::string json;  // report files; empty for none, kStandardOutput
+  std::string json;  // report files; empty: none; or kStandardOutput
   std::string csv;
   std::string plot;
   std::vector<std::string> from;  // reports to plot or compare instead of a run
@@ -81,7 +81,7 @@ struct Options {
   std::int32_t travellingRowBytes() const { return cast == Cast::none ? rowBytes() : castRowBytes(); }
   // Bytes of a row in the output.
   std::int32_t outRowBytes() const { return cast == Cast::none ? rowBytes() : codeBytes(); }
-  // The same of a combine.
+  // The same for a combine.
   int combineTravellingBytes() const;
   int sessions() const { return interleave ? 2 : 1; }
 
@@ -91,11 +91,11 @@ struct Options {
   std::string layoutName() const;
   std::string formatName() const;
   std::string castName() const;
-  std::string castText() const;  // with the order of its scales, if not the usual one
+  std::string castText() const;  // the cast, with the order of its scales if that is not the usual one
   std::string scalesName() const;
   std::string wireName() const;
   std::string routingName() const;
-  std::string routingText() const;  // with its groups
+  std::string routingText() const;  // the distribution of experts, with its groups
   std::string weightsName() const;
 };
 

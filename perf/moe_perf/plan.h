@@ -1,5 +1,5 @@
-// What must arrive where. This computes the layouts from the routes of all ranks, independently of the library, and the
-// checks compare the two.
+// The rows that must arrive, and their places. The layouts are computed from the routes of all ranks, independently of
+// the library, and the checks compare the two.
 #pragma once
 
 #include <array>

@@ -48,7 +48,8 @@ std::vector<std::string> sweepFields() {
   return fields;
 }
 
-// Names each sweep by what tells it from the others, or by a letter, if that is too long for a legend.
+// Names each sweep by the fields that distinguish it from the others, or by a letter if these are too long for a
+// legend.
 void nameSweeps(std::vector<Sweep>& sweeps) {
   for (const std::string& field : sweepFields()) {
     const auto textOf = [&](const Sweep& sweep) { return fieldText(*sweep.cases.begin()->second, field); };
@@ -68,7 +69,7 @@ void nameSweeps(std::vector<Sweep>& sweeps) {
   }
 }
 
-// Of equal cases the last one counts.
+// If cases are equal, the last one counts.
 std::vector<Sweep> sweepsOf(const Cases& cases) {
   std::vector<Sweep> sweeps;
   std::map<std::vector<std::string>, std::size_t> numbers;
@@ -194,7 +195,7 @@ std::vector<LegendEntry> legendOf(const std::vector<Curve>& curves) {
   return entries;
 }
 
-// What all cases have in common, and what the letters of sweeps stand for.
+// The fields that all cases have in common, and the meaning of the letters of sweeps.
 std::vector<std::string> captionOf(const std::vector<Sweep>& sweeps) {
   std::string caption;
   const Cases& first = *sweeps.front().cases.begin()->second;

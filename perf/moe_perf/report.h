@@ -23,7 +23,7 @@ struct CeilingShares {
   double dispatch = 0;
   double combine = 0;
   double pair = 0;
-  double step = 0;  // of the same ceilings as the pair
+  double step = 0;  // the step's share of the same ceilings as the pair
 };
 CeilingShares ceilingShares(const CaseResult& result, const RowCeilings& at);
 CeilingShares ceilingShares(const CaseResult& result);

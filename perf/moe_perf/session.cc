@@ -41,7 +41,7 @@ OutputMemory::~OutputMemory() {
   }
 }
 
-// In blocks each group of rows, an expert's or a rank's, may waste most of one.
+// If scales are in blocks, each group of rows, of an expert or a rank, may waste most of a block.
 std::int64_t Session::scaleBytes(const Options& options, std::int64_t rows, int nranks) {
   const std::int64_t rowBytes = std::int64_t{options.scaleWords()} * 4;
   if (options.scales != moeScales128x4) return rows * rowBytes;

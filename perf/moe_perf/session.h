@@ -58,7 +58,7 @@ class Session {
 
   // moe_perf's own work, with the payload of the current iteration.
   void fill(int source);
-  // Computes what the experts make of the payload of `iteration`, or of the current one. Rows without a cast carry
+  // Computes the experts' rows from the payload of `iteration`, or from the current one. Rows without a cast carry
   // their payload themselves.
   void runExperts(int version, const std::uint32_t* iteration = nullptr);
   void verifyDispatch(int version, int stride, Findings* findings);
@@ -103,7 +103,7 @@ class Session {
     if (shape_.sideFloats == 0) return {};
     return sideArray(static_cast<const float*>(inSlots_ ? view_.side : outSide_.get()), !inSlots_, outRowCount_);
   }
-  // Scales of so many rows; columns if they may lie so.
+  // The scales of `rows` rows; columns if `mayBeColumns` and the options ask for them.
   template <class T>
   SideArray<T> sideArray(T* first, bool mayBeColumns, std::size_t rows) const {
     if (!mayBeColumns || options_.side != Side::columns) return {first, shape_.sideFloats, 1};
@@ -130,7 +130,7 @@ class Session {
   std::array<Version, kVersions> versions_;
   std::array<Buffer<std::byte>, kVersions> sources_;
   std::array<Buffer<float>, kVersions> sourceSides_;
-  // Of the call that is made.
+  // The arguments of the call that is made.
   moeDispatchArgs_t dispatch_ = MOE_DISPATCH_ARGS_INITIALIZER;
   moeCast_t cast_ = MOE_CAST_INITIALIZER;
   moeDescribe_t describe_ = MOE_DESCRIBE_INITIALIZER;

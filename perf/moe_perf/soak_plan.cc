@@ -53,7 +53,7 @@ Cast drawCast(Draw& draw, const Options& options) {
   return may && drawOneOf(draw, 2) ? drawAny(draw, kCasts) : Cast::none;
 }
 
-// Of the options' cast.
+// Draws a layout of scales that the options' cast allows.
 std::int32_t drawScales(Draw& draw, const Options& options) {
   std::int32_t scales = moeScalesRowMajor;
   if (options.cast != Cast::none && drawOneOf(draw, 2)) scales = moeScalesTokenContiguous;

@@ -1,5 +1,5 @@
-// Cases of the JSON reports of moe_perf (--json): what this run measured, or what a file holds. --plot and --compare
-// work on both alike.
+// Cases of the JSON reports of moe_perf (--json), from this run or from a file. --plot and --compare work on both
+// alike.
 #pragma once
 
 #include <string>

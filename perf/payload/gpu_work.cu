@@ -149,7 +149,7 @@ class GpuDevice : public Device {
     cudaGraphNodeType type{};
     check(cudaGraphNodeGetType(node, &type), "cannot ask what a graph's node is");
     if (type != cudaGraphNodeTypeKernel) return 0;
-    // The runtime would not know the kernel, which is the shared library's.
+    // The runtime would not know the kernel, because it belongs to the shared library.
     auto* getParams = driverFunction<decltype(cuGraphKernelNodeGetParams)>("cuGraphKernelNodeGetParams", 12000);
     CUDA_KERNEL_NODE_PARAMS kernel{};
     if (getParams == nullptr || getParams(node, &kernel) != CUDA_SUCCESS) {

@@ -225,7 +225,7 @@ MOE_PERF_BOTH GroupValues loadGroup(Format format, const void* row, int group) {
   return values;
 }
 
-// The same of codes that a cast has made.
+// The same for codes that a cast has made.
 MOE_PERF_BOTH GroupValues loadCodes(Cast cast, const void* row, int group) {
   if (!castPacksTwo(cast)) return loadGroup(Format::fp8, row, group);
   const char* from = static_cast<const char*>(row) + static_cast<std::int64_t>(group) * (kGroup / 2);

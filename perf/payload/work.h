@@ -122,7 +122,7 @@ struct VerifyWords {
   }
 };
 
-// Compares rows with sums of others, in any order. The payloads are integers, so their fp32 sums are exact.
+// Compares rows with sums of other rows, in any order. The payloads are integers, so their fp32 sums are exact.
 struct VerifySums {
   PayloadOf payloadOf;
   RowShape shape;

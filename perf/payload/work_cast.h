@@ -5,12 +5,12 @@
 
 namespace moe::perf {
 
-// Where the scales of a cast are. Word w of layout row r is at base + r / group * groupStride + r % group * rowStride +
+// The places of a cast's scales. Word w of layout row r is at base + r / group * groupStride + r % group * rowStride +
 // w * wordStride, in bytes. Four power-of-two scales share a word.
 struct ScaleAddress {
   const void* base;
   std::int64_t group, groupStride, rowStride, wordStride;
-  // In blocks of 128 rows, which rowStride then is for.
+  // 1: scales are in blocks of 128 rows, and rowStride is that of blocks.
   bool blocked = false;
   // [experts + 1]: the rows and blocks at which the groups of experts begin; NULL: groups have one size.
   const std::int32_t *groupRows = nullptr, *groupBlocks = nullptr;
@@ -91,7 +91,7 @@ struct VerifyCast {
   MOE_PERF_BOTH bool isNear(float code, float scale, float expected) const {
     const float difference = code * scale < expected ? expected - code * scale : code * scale - expected;
     const float magnitude = expected < 0 ? -expected : expected;
-    if (castPacksTwo(cast)) {  // half of what lies between codes here
+    if (castPacksTwo(cast)) {  // half of the distance between codes here
       const float unit = magnitude > 4 * scale ? 1.0F : magnitude > 2 * scale ? 0.5F : 0.25F;
       return difference <= unit * scale * 1.000001F;
     }

@@ -45,7 +45,7 @@ struct VerifyCombine {
   }
 
  private:
-  // Adds to `total` what the ranks of the own domain, or those of the others, contribute to the token.
+  // Adds to `total` the token's sums of the ranks of its own domain, or of the ranks of the others.
   MOE_PERF_BOTH float addRanks(float total, bool own, std::int64_t token, Format format, float x) const {
     float ofRank = 0;
     float ofDomain = 0;

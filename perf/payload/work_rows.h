@@ -1,4 +1,4 @@
-// What all work of moe_perf on rows needs: which rows, which payload, and where findings go.
+// Shared by all work of moe_perf on rows: the rows, the payload, and the place of findings.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ enum class ExpertStyle : int {
   applied,  // one row per expert: weight * y is rounded, combine adds
 };
 
-// What one expert adds to its token's sum, with the rounding that the rows go through.
+// The term that one expert adds to its token's sum, with the rounding that the rows go through.
 MOE_PERF_BOTH float expertTerm(ExpertStyle style, Format format, const Entry& entry, float x) {
   const ExpertFunction expert = expertFunction(entry.expert);
   const float y = expert.multiplier * x + expert.offset;

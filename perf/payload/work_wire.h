@@ -8,18 +8,18 @@ namespace moe::perf {
 // Columns that an NVFP4 scale covers: they are checked together.
 inline constexpr int kWireColumns = 16;
 
-// What sums are without a wire format, and how far they may be from that.
+// A sum without a wire format, and how far it may be from that.
 struct WireSums {
   float value[kWireColumns];
   float slack[kWireColumns];
-  float magnitude[kWireColumns];  // of their terms, added up
+  float magnitude[kWireColumns];  // the sum of the magnitudes of the terms
 };
 
-// Compares each element of combine's result with the sum of its rows, as far as the formats tell: an e4m3 code is off
-// by at most 1/16 of its value, or half of the least code; an E2M1 code by half of what lies between codes, whose unit
-// is a sixth of the block's largest magnitude; one of LogFMT-10 by half a step of at most 2^(32/510), or 32 octaves
-// below the largest by all of it. Other scales and small blocks of large rows cost a little more, for which rows have
-// at most kLargest.
+// Compares each element of combine's result with the sum of its rows, within the errors of the formats. An e4m3 code is
+// off by at most 1/16 of its value, or half of the least code. An E2M1 code is off by half of the distance between
+// codes, whose unit is a sixth of the block's largest magnitude. A LogFMT-10 code is off by half a step of at most
+// 2^(32/510); 32 octaves below the largest magnitude it is off by its whole value. Other scales, and small blocks of
+// large rows, cost a little more. kLargest, the largest magnitude in a row, bounds this.
 struct VerifyWire {
   VerifyCombine sums;
   Wire wire;
@@ -86,7 +86,7 @@ struct VerifyWire {
         ofRank.magnitude[e] += magnitudeOf(term);
       }
       if (next == entry.rank) continue;
-      // The rows that stand for several experts are rounded by those who make them.
+      // Rows that stand for several experts are rounded where they are made.
       for (int e = 0; e < kWireColumns && sums.style == ExpertStyle::summed; ++e) {
         ofRank.value[e] = rounded(format, ofRank.value[e]);
       }
@@ -119,7 +119,7 @@ struct VerifyWire {
       of.slack[i] += lossOf(magnitudeOf(of.value[i]) + of.slack[i], amax);
     }
   }
-  // Of an element of at most this magnitude, in a block whose largest is `amax`.
+  // The error of an element of at most this magnitude, in a block whose largest magnitude is `amax`.
   MOE_PERF_BOTH float lossOf(float magnitude, float amax) const {
     if (wire == Wire::logfmt10) return magnitude * 0.0223F + kLargest * 0x1p-32F;
     if (wire != Wire::nvfp4) {

@@ -22,7 +22,7 @@ typedef struct Job {
   int* places;         /* [tokens][nranks]: number within the rows to that rank, or -1 */
 } Job;
 
-/* One way to do it. `slowest` replaces each of n times by the maximum over all ranks. */
+/* One way to do the job. `slowest` replaces each of n times by the maximum over all ranks. */
 typedef struct Way {
   const char* name;
   void* self;

@@ -22,7 +22,7 @@ constexpr int kRanksMax = 16;
 constexpr std::size_t kTimesMax = 4096;
 constexpr int kSpins = 1000;  // then yields the processor
 
-// What all ranks share. Epochs only grow.
+// Memory that all ranks share. Epochs only grow.
 struct Board {
   alignas(64) std::atomic<std::uint64_t> counted[kRanksMax], routed[kRanksMax], sent[kRanksMax], ready[kRanksMax],
       met[kRanksMax];

@@ -1,5 +1,5 @@
-// moe_perf --transport-test: what the transport between domains carries from each rank to each rank of another domain,
-// one pair after the other, without any step of the library. It uses host memory, because the CPU cannot post from GPU
+// moe_perf --transport-test: measures the transport between domains from each rank to each rank of another domain, one
+// pair after the other, without any step of the library. It uses host memory, because the CPU cannot post from GPU
 // memory.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace moe::perf {
 
 struct PutSpeed {
-  std::uint32_t bytes = 0;   // of a put
+  std::uint32_t bytes = 0;   // bytes of a put
   double putsPerSecond = 0;  // for puts of that size, until a word behind them has been answered
 
   double gigabytesPerSecond() const { return putsPerSecond * bytes * 1e-9; }
@@ -21,7 +21,7 @@ struct PutSpeed {
 
 struct PairResult {
   int from = 0, to = 0;
-  int rounds = 0, wrongRounds = 0;  // wrong: not all rows had arrived correctly when their word had
+  int rounds = 0, wrongRounds = 0;  // rounds in which not all rows had arrived correctly when their word had
   std::vector<double> roundTrips;   // us for a word there and one back
   std::vector<PutSpeed> speeds;     // by size, 64 bytes to 8 MiB
 };
