@@ -4,8 +4,8 @@
  * back. The interface is C99, needs no CUDA header, and may be called from C, C++ and any language with a C FFI.
  *
  * How a program uses it, on every rank:
- *     moeCommInit -> moeHandleCreate -> { moeRoute -> moeDispatch -> (experts) -> moeCombine }* -> moeHandleDestroy
- *     -> moeCommDestroy
+ *     moeCommInit -> moeHandleCreate -> { moeRoute -> moeDispatch -> (experts) -> moeCombine }*
+ *     -> moeHandleDestroy -> moeCommDestroy
  *
  * Words:
  *     HT          high throughput, for large batches: rows go straight to their final place.

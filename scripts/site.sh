@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds the documents as a static site, with a page for each function and type of the C interface, for each class and
-# function of the C++ headers, and for each program, and checks its links.
+# function of the C++ headers, for each part of the Python package, and for each program, and checks its links.
 # Needs doxygen and python3-venv, and PyPI the first time. All else that it needs is in scripts/site/requirements.txt
 # and comes into build/site/venv. Warnings are errors.
 # Usage: scripts/site.sh [--build DIR] [OUT]
@@ -8,13 +8,26 @@
 #   programs get no pages
 #   OUT: a new or empty folder, or one of an earlier run; else build/site/html
 # Exit status 77: it cannot run here, and says why.
+#   --help: prints this
 set -euo pipefail
 build=()
+for argument in "$@"; do
+  case $argument in
+    -h | --help)
+      sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
+      exit 0
+      ;;
+  esac
+done
 if [ "${1:-}" = --build ]; then
   [ $# -ge 2 ] || { echo "site: --build needs a folder" >&2; exit 2; }
   build=("$(realpath -m "$2")")
   shift 2
 fi
+case ${1:-} in
+  -*) echo "site: unknown option $1; see --help" >&2; exit 2 ;;
+esac
+[ $# -le 1 ] || { echo "site: one folder at most is expected; see --help" >&2; exit 2; }
 out=${1:+$(realpath -m "$1")}
 cd "$(dirname "$0")/.."
 work=$PWD/build/site

@@ -45,8 +45,8 @@ TABLE = {
     "package": (EVERYTHING, [name for name in PROSE if name != "docs/decisions"] + OTHER_TESTS),
     "python": (BUILD + ["python", "examples", "docs/guide/first-layer.md", "perf/python", "scripts/fetch_torch.sh",
                         "scripts/engines.sh"], []),
-    "site": (SITE + ["*.md", "docs", "include", "src", "perf", "examples", "LICENSE", "scripts/test.sh",
-                     "scripts/step_inputs.py", "scripts/tool_pages.py", "tests/abi/exports.txt"], []),
+    "site": (SITE + ["*.md", "docs", "include", "src", "perf", "python/moecomm", "examples", "LICENSE",
+                     "scripts/test.sh", "scripts/step_inputs.py", "scripts/tool_pages.py", "tests/abi/exports.txt"], []),
 }
 VARIABLES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDACXX", "CUDAFLAGS", "CUDAARCHS", "PATH")
 

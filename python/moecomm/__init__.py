@@ -25,12 +25,13 @@ from .errors import (
     Unsupported,
 )
 from .handle import Handle
-from .handle_answers import Counts, DeviceCounts, HandleView
+from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView, Statistics
 from .parts import Cast, Describe, Grads, Payload, Ready
 from .window import WindowMemory
 
 __all__ = [
     "Aborted",
+    "Arrivals",
     "Cast",
     "Communicator",
     "Counts",
@@ -52,6 +53,7 @@ __all__ = [
     "Peer",
     "Ready",
     "RemoteError",
+    "Statistics",
     "SystemFailure",
     "Timeout",
     "Unsupported",

@@ -26,7 +26,8 @@ def candidates() -> List[str]:
 
 @functools.lru_cache(maxsize=None)
 def library() -> ctypes.CDLL:
-    """The loaded libmoecomm."""
+    """The loaded libmoecomm, for callers of the C interface: ctypes knows the types of its functions. Raises OSError with
+    every path that was tried."""
     return load()
 
 

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 
 
 class Peer(NamedTuple):
-    """The answer of moeCommGetPeerInfo."""
+    """Where a rank is, and how this rank reaches it: the answer of moeCommGetPeerInfo.
+
+    rank        the peer, 0..nranks - 1
+    transport   "self", "direct", "shm", "cuda-ipc", "tcp", "verbs" or "ibgda"
+    domain      index of the peer's domain
+    process_id  the peer's, as its host numbers it
+    device      the peer's CUDA ordinal; -1 with the host backend
+    host_name   the peer's host; at most 63 bytes of its name"""
 
     rank: int
     transport: str
@@ -38,7 +45,13 @@ class Peer(NamedTuple):
 
 
 class MemorySize(NamedTuple):
-    """The answer of moeCommGetMemorySize."""
+    """Bytes that one rank allocates: the answer of moeCommGetMemorySize. docs/reference/memory.md has the formula.
+
+    window_bytes   the symmetric window, heap included
+    control_bytes  of these: flags, counts and row headers
+    ll_bytes       of these: LL slots
+    ht_bytes       of these: HT slots and staging area
+    heap_bytes     of these: for Communicator.window()"""
 
     window_bytes: int
     control_bytes: int
@@ -48,33 +61,39 @@ class MemorySize(NamedTuple):
 
 
 def version() -> Tuple[int, int, int]:
-    """The version of the loaded library, as (major, minor, patch)."""
+    """The version of the loaded library, as (major, minor, patch). Raises OSError if no library is found."""
     code = ctypes.c_int32()
     errors.check(library(), library().moeGetVersion(ctypes.byref(code)))
     return code.value // 10000, code.value // 100 % 100, code.value % 100
 
 
 def error_string(result: int) -> str:
-    """The short name of a result."""
+    """The short name of a result: of a moeResult value such as MoeError.result, or of any other number."""
     text: bytes = library().moeGetErrorString(integer(result, "result", -INT32_MAX))
     return text.decode()
 
 
 def unique_id() -> bytes:
     """128 bytes that name a new group. One process calls this and sends them to every rank over a trusted channel.
-    That process must live until all ranks have joined."""
+    That process must live until all ranks have joined. Each rank joins once with them. Raises SystemFailure if there is
+    no usable network interface."""
     identity = _native.moeUniqueId_t()
     errors.check(library(), library().moeGetUniqueId(ctypes.byref(identity)))
     return bytes(identity.bytes)
 
 
 def limits() -> Limits:
-    """The library's limits."""
+    """What the library can do at most. Communicator.limits says it of one communicator."""
     return limits_of(None)
 
 
 def memory_size(nranks: int, **config: Unpack[CommunicatorOptions]) -> MemorySize:
-    """Bytes that a rank of `nranks` will allocate with these settings (those of Communicator)."""
+    """The bytes that a rank will allocate. Allocates nothing itself.
+
+    nranks  ranks of the communicator
+    config  the keywords of Communicator
+
+    Raises InvalidArgument, TypeError or ValueError for settings with which no communicator could be made."""
     size = _native.moeMemorySize_t()
     nranks = integer(nranks, "nranks")
     errors.check(library(), library().moeCommGetMemorySize(nranks, make_config(config), ctypes.byref(size)))
@@ -96,16 +115,49 @@ def _backend_of(info: Info) -> str:
 
 
 class Communicator(Membership):
-    """One rank of a group. The constructor blocks until all `nranks` ranks have joined. Use it as a context manager, or
-    call destroy(). A communicator that is dropped without that is destroyed in the background, with a ResourceWarning.
-    One that still exists when the interpreter exits is destroyed then. Do not rely on either.
+    """One rank of a group. The constructor blocks until all ranks have joined, at most for the timeout. Use it as a
+    context manager, or call destroy(). A communicator that is dropped without that is destroyed in the background, with a
+    ResourceWarning. One that still exists when the interpreter exits is destroyed then. Do not rely on either.
 
-    All settings are optional, and moeConfig_t has their meaning: backend "auto" | "host" | "cuda",
-    modes "auto" | "ht" | "ll", device, tokens_max, ll_tokens_max, row_bytes_max, side_bytes_max, topk_max, experts_max,
-    timeout_ms, sms, staging_rows, heap_bytes, domain_size, ll_sets, staging_areas, transport "auto" | "tcp" | "verbs" | "ibgda",
-    interface_name, dump_folder, watch_folder, log_level "none".."trace", log (a callable with level and line), allocate (a callable with size and
-    kind that returns an address) and free (with address, size and kind). Any thread may call log functions and
-    allocators until the communicator is destroyed. They must not destroy it."""
+    nranks          ranks of the group
+    rank            this one, 0..nranks - 1
+    identity        the 128 bytes of unique_id(), the same on all ranks
+
+    All settings are optional. Where one is not given, the variable MOECOMM_<NAME> counts, then the default. Ranks pass
+    the same values, but for device, heap_bytes, timeout_ms, sms, interface_name, the folders, the log and the allocator.
+    moeConfig_t says more of each.
+
+    backend         "host" or "cuda", which is where the arrays of its steps are; "auto" takes a usable GPU if there is
+                    one
+    device          CUDA ordinal; -1: the calling thread's current device
+    modes           "ht" or "ll": the mode whose buffers are made; "auto": both
+    tokens_max      HT: the most tokens that a rank sends in one call; 0: 4096
+    ll_tokens_max   the same of LL; 0: 128
+    row_bytes_max   the most bytes of a row, a multiple of 16; 0: 16384
+    side_bytes_max  the most bytes of a row's payloads together, a multiple of 16; 0: none
+    topk_max        the most experts of a token, 1..32; 0: 8
+    experts_max     the most experts over all ranks; 0: 1024
+    timeout_ms      every wait for another rank ends within this; 0: 30000
+    sms             GPU multiprocessors that one call may use; 0: the library's choice
+    staging_rows    HT: rows of the staging area; 0: nranks * tokens_max; -1: none
+    staging_areas   HT: 1 or 2; 0: 1
+    heap_bytes      bytes for window(); 0: none
+    domain_size     ranks of a domain; 0: as many as share a host
+    ll_sets         LL: sets of slots, 1..4; 0: 2
+    transport       between domains: "tcp", "verbs", "ibgda", or "auto"
+    interface_name  the network interface on which ranks meet, such as "eth0"
+    dump_folder     a folder for the latest steps when the communicator fails
+    watch_folder    a folder for the sockets of moe_top
+    log_level       "none", "error", "warn", "info", "debug" or "trace"
+    log             a callable that gets level and line
+    allocate, free  callables: allocate gets size and kind and returns an address or None, free gets address, size and
+                    kind
+
+    Any thread may call log functions and allocators until the communicator is destroyed. They must not destroy it.
+
+    Raises TypeError or ValueError for a bad setting, InvalidUsage where ranks disagree, Timeout or RemoteError that name
+    a missing or dead rank, Unsupported, SystemFailure or CudaError. Every method raises what the library raises: a
+    MoeError."""
 
     def __init__(self, nranks: int, rank: int, identity: bytes, **settings: Unpack[CommunicatorOptions]):
         nranks, rank = integer(nranks, "nranks"), integer(rank, "rank")
@@ -116,7 +168,12 @@ class Communicator(Membership):
 
     @classmethod
     def from_env(cls, **settings: Unpack[CommunicatorOptions]) -> Communicator:
-        """Joins with the place that the launcher's environment gives: moerun, torchrun, Slurm/PMI or Open MPI."""
+        """Joins the group that a launcher has started: moerun, torchrun, Slurm/PMI or Open MPI, whose environment gives
+        nranks, rank and the meeting point.
+
+        settings  the keywords of Communicator
+
+        Raises InvalidUsage if no launcher is recognised, and what the constructor raises."""
         self = cls.__new__(cls)
         self._join(lambda pointer, config: library().moeCommInitFromEnv(pointer, config), settings)
         return self
@@ -161,18 +218,24 @@ class Communicator(Membership):
         self.native.destroy()
 
     def abort(self) -> None:
-        """Ends all waits, here and on the peers. Any thread."""
+        """Ends all waits, here and on the peers: the communicator fails with Aborted on all ranks. Any thread."""
         with self.native as pointer:
             errors.check(library(), library().moeCommAbort(pointer), pointer)
 
     def set_timeout(self, timeout_ms: int) -> None:
-        """Sets the timeout of this rank's waits for others, those under way too. info.timeout_ms tells it. Any thread."""
+        """Sets the timeout of this rank's waits for others, those under way too. info.timeout_ms tells it. Any thread.
+
+        timeout_ms  1..86400000"""
         timeout_ms = integer(timeout_ms, "timeout_ms", -INT32_MAX)
         with self.native as pointer:
             errors.check(library(), library().moeCommSetTimeout(pointer, timeout_ms), pointer)
 
     def dump(self, path: Optional[str] = None) -> None:
-        """Writes this rank's latest steps to a file, for moe_trace: to `path`, or into dump_folder. Any thread."""
+        """Writes this rank's latest steps to a file, for moe_trace. Also after a failure. Any thread.
+
+        path  the file, which is replaced as a whole; None: one in dump_folder
+
+        Raises InvalidUsage (no path and no folder), SystemFailure (the file cannot be written), Timeout."""
         encoded = None
         if path is not None:
             if not isinstance(path, (str, bytes, os.PathLike)):
@@ -199,20 +262,21 @@ class Communicator(Membership):
 
     @property
     def rank(self) -> int:
+        """This rank, 0..nranks - 1."""
         return self.info.rank
 
     @property
     def nranks(self) -> int:
+        """Ranks of the communicator."""
         return self.info.nranks
 
     @property
     def backend(self) -> str:
-        """ "host" or "cuda"."""
+        """The backend in use, "host" or "cuda"."""
         return _backend_of(self.info)
 
     def peer(self, rank: int) -> Peer:
-        """Peer: rank, transport ("self", "direct", "shm", "cuda-ipc", "tcp", "verbs", "ibgda"), domain, process_id,
-        device, host_name."""
+        """Where a rank is, and how this rank reaches it. `rank`: 0..nranks - 1."""
         info = _native.moePeerInfo_t()
         rank = integer(rank, "rank")
         with self.native as pointer:
@@ -227,11 +291,22 @@ class Communicator(Membership):
         )
 
     def window(self, shape: Sequence[int], typestr: str = "|u1") -> WindowMemory:
-        """WindowMemory of this shape and element type, from heap_bytes."""
+        """Makes WindowMemory, from heap_bytes. Local.
+
+        shape    of the array
+        typestr  its element type as numpy writes it: "<f4", "<u2", "|u1", ...
+
+        Raises InvalidArgument if the heap has no such block."""
         return WindowMemory(self, shape, typestr)
 
     def handle(self, experts: int, topk: int, **settings: Unpack[HandleOptions]) -> Handle:
-        """A Handle. All ranks make the same handles in the same order."""
+        """Makes a Handle. All ranks make the same handles in the same order.
+
+        experts   of all ranks together
+        topk      entries of a token in topk_idx
+        settings  the keywords of Handle
+
+        Raises TypeError, ValueError or InvalidArgument for a bad value, SystemFailure or CudaError without memory."""
         for name in settings:
             if name not in HandleOptions.__annotations__:
                 raise no_keyword("handle", name, HandleOptions.__annotations__)

@@ -9,7 +9,10 @@ from . import _native
 
 
 class MoeError(Exception):
-    """A call of the library failed. `result` is the moeResult value."""
+    """A call of the library failed. The text is the library's sentence: it names the rank, the call and the value.
+
+    sentence  the text
+    result    the moeResult value, which each class has as an attribute"""
 
     result: Optional[int] = None
 
@@ -20,7 +23,7 @@ class MoeError(Exception):
 
 
 class InvalidArgument(MoeError, ValueError):
-    """A bad value was passed."""
+    """A bad value was passed. It is a ValueError too."""
 
     result = _native.moeInvalidArgument
 
@@ -38,7 +41,7 @@ class CudaError(MoeError):
 
 
 class SystemFailure(MoeError, OSError):
-    """A call of the operating system failed, or memory ran out."""
+    """A call of the operating system failed, or memory ran out. It is an OSError too."""
 
     result = _native.moeSystemError
 
@@ -50,13 +53,13 @@ class RemoteError(MoeError):
 
 
 class Timeout(MoeError, TimeoutError):
-    """A rank did not do its part within the configured time."""
+    """A rank did not do its part within the configured time. It is a TimeoutError too."""
 
     result = _native.moeTimeout
 
 
 class Aborted(MoeError):
-    """Communicator.abort was called."""
+    """Communicator.abort() was called, here or on another rank."""
 
     result = _native.moeAborted
 

@@ -33,17 +33,29 @@ ARRIVAL_SHIFT = _native.MOE_ARRIVAL_SHIFT
 
 
 class Handle(HandleQueries, HandleRefusals):
-    """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
-    "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `tokens_max` is the most tokens of a rank (0: the
-    communicator's). `expert_alignment`: each expert's group of expert-major rows starts at a multiple of it. `arrivals`
-    is for expert-major layouts: see arrivals().
-    `duplicates` "merge" lets a token name an expert again: its weights add up. With "fail" that is a fault: see status().
-    `statistics` adds up rows and waits: see statistics(). `combine_weights` lets combine bring topk_weights.
-    `rows_budget` is the most tokens that arrive at a rank (0: all do): the last ones are left out. counts().rows_wanted
-    tells how many there were. `expert_counts` tells the rows of all experts on every rank: counts().rows_of_all_experts.
-    `local_only` takes this rank's experts alone, and nranks and experts in shapes are then 1 and local_experts.
-    `on_fault`, with the host backend: "raise": a call raises what its work has seen, on every rank that hears of it, see
-    status(); "status": status() alone tells. With the cuda backend the work comes later, and status() alone tells.
+    """A route of one shape, and the dispatches and combines that use it. Communicator.handle() makes it. Use it as a
+    context manager, or call destroy().
+
+    comm              the Communicator
+    experts           of all ranks together
+    topk              entries of a token in topk_idx
+    layout            "flat", "expert-major", "expert-major-padded" or "rank-major"
+    mode              "auto", "ht" or "ll"
+    tokens_max        the most tokens of a rank; 0: the communicator's
+    expert_alignment  each expert's group of expert-major rows starts at a multiple of it
+    index_type        "int32" or "int64", the dtype of expert ids
+    arrivals          expert-major layouts: makes words that kernels beside dispatch read, see arrivals()
+    duplicates        "merge" lets a token name an expert again: its weights add up. With "fail" that is a fault, see
+                      status()
+    statistics        adds up rows and waits, see statistics()
+    combine_weights   lets combine() take topk_weights
+    rows_budget       the most tokens that arrive at a rank; 0: all do. The last ones are left out, and
+                      counts().rows_wanted tells how many there were
+    expert_counts     tells the rows of all experts on every rank: counts().rows_of_all_experts
+    local_only        takes this rank's experts alone; nranks and experts in shapes are then 1 and local_experts
+    on_fault          with the host backend: "raise": a call raises what its work has seen, on every rank that hears of
+                      it, see status(); "status": status() alone tells. With the cuda backend the work comes later, and
+                      status() alone tells
 
     A rank that refuses a route, dispatch or combine, whose error names the argument, takes part in the call all the same,
     so that no other rank waits for it. The step is then over on all ranks: it delivers nothing, the others' status(), or
@@ -133,7 +145,7 @@ class Handle(HandleQueries, HandleRefusals):
 
     @property
     def tokens_max(self) -> int:
-        """The most tokens of a rank."""
+        """The most tokens of a rank. set_tokens_bound() does not change it."""
         return self._tokens_max
 
     def _check(self, result: int, owner: int) -> None:
@@ -183,18 +195,23 @@ class Handle(HandleQueries, HandleRefusals):
                 self._check(_library.library().moeHandleDestroy(pointer), owner)
 
     def share_calls(self, other: Handle) -> None:
-        """Keeps checked calls together with another handle of the same communicator and the same settings, so that each
-        form of arguments is checked once for both."""
+        """Shares checked forms of calls with another handle, so that each form of arguments is checked once for both.
+
+        other  a handle of the same communicator, made with the same settings"""
         self._prepared = other._prepared
 
     # ---- Routes ------------------------------------------------------------------------------------------------------
 
     def route(self, topk_idx: Any, topk_weights: Any = None, tokens: Optional[int] = None, stream: Any = None) -> None:
-        """Decides which rank gets which token. Collective.
+        """Decides which rank gets which token. Collective. Any number of dispatches and combines may then use the route.
 
-        topk_idx      [tokens, topk] global expert of the handle's index type, -1 = unused
+        topk_idx      [tokens, topk] global expert of the handle's index type, -1 = unused; None without tokens
         topk_weights  [tokens, topk] float32, or None for 1.0 everywhere
-        tokens        needed where topk_idx is an address or None"""
+        tokens        of this rank; needed where topk_idx is an address or None
+        stream        as in the class
+
+        Both arrays are read by this call only. Raises ValueError, TypeError, InvalidArgument, or InvalidUsage while an
+        operation of this handle awaits complete()."""
         try:
             taken = self._find_route(topk_idx, topk_weights, tokens)
             self._run(self._library.moeRoute, *taken, stream_address(stream))
@@ -372,7 +389,8 @@ class Handle(HandleQueries, HandleRefusals):
         **options: Unpack[DispatchOptions],
     ) -> None:
         """route() and dispatch() in one call, for layers that have other experts in every step. Collective: all ranks
-        make this call, or all make the two.
+        make this call, or all make the two. A call that is refused leaves the earlier route as it was, if no other rank
+        takes part.
 
         topk_idx, topk_weights, tokens  as for route(); the arrays overlap no output
         rows, out_rows                  as for dispatch()
@@ -485,7 +503,8 @@ class Handle(HandleQueries, HandleRefusals):
         return self._prepared.make(form, addresses, args, arguments, ("rows", "out"), arrays, options)
 
     def complete(self, stream: Any = None) -> None:
-        """Finishes the send-only dispatch or combine of this handle. Collective."""
+        """Finishes the send-only dispatch or combine of this handle: waits for the peers and fills the outputs. Collective.
+        Raises InvalidUsage if nothing is outstanding."""
         try:
             address, refusal = stream_address(stream), None
         except Exception as error:  # noqa: B902  the others wait for this rank

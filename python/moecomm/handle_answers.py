@@ -6,7 +6,17 @@ from typing import List, NamedTuple, Optional
 
 
 class Counts(NamedTuple):
-    """The answer of moeHandleGetCounts. The lists are copies."""
+    """What the last route brings to this rank: the answer of moeHandleGetCounts. The lists are copies on the host.
+
+    rows                    tokens that arrive here, each once
+    layout_rows             rows of the output: the "out rows" of shapes
+    local_experts           experts of this rank
+    first_expert            global index of local expert 0
+    rows_per_rank           [nranks] tokens that arrive from each rank
+    rows_per_expert         [local experts] rows of each expert, without padding
+    rows_wanted             what would have arrived without rows_budget; otherwise as rows
+    rows_wanted_per_expert  [local experts] the same of each expert
+    rows_of_all_experts     [experts] rows of each expert of all ranks, on all ranks; None without expert_counts"""
 
     rows: int
     layout_rows: int
@@ -14,13 +24,23 @@ class Counts(NamedTuple):
     first_expert: int
     rows_per_rank: List[int]
     rows_per_expert: List[int]
-    rows_wanted: int  # without rows_budget; otherwise as rows
+    rows_wanted: int
     rows_wanted_per_expert: List[int]
-    rows_of_all_experts: Optional[List[int]]  # on all ranks; None without expert_counts
+    rows_of_all_experts: Optional[List[int]]
 
 
 class DeviceCounts(NamedTuple):
-    """Addresses of int32 on the device, and of the uint32 that is not 0 if the handle delivers nothing."""
+    """The same counts for kernels: addresses of device memory, which are valid for the handle's life. Each route writes
+    the counts, in stream order.
+
+    rows                    int32 [1]
+    rank_offsets            int32 [nranks + 1]: where the rows of each rank begin, flat
+    rows_per_expert         int32 [local experts]
+    expert_offsets          int32 [local experts + 1]: where expert-major groups begin; the last one is layout_rows
+    fault                   uint32 [1]: not 0 if the handle delivers nothing, see Handle.status()
+    rows_wanted             int32 [1]: as in Counts
+    rows_wanted_per_expert  int32 [local experts]: as in Counts
+    rows_of_all_experts     int32 [experts]: as in Counts; None without expert_counts"""
 
     rows: int
     rank_offsets: int
@@ -29,11 +49,18 @@ class DeviceCounts(NamedTuple):
     fault: int
     rows_wanted: int
     rows_wanted_per_expert: int
-    rows_of_all_experts: Optional[int]  # None without expert_counts
+    rows_of_all_experts: Optional[int]
 
 
 class Statistics(NamedTuple):
-    """Addresses of int64 on the device: see moeStatistics_t."""
+    """What a handle adds up in stream order: addresses of int64 in device memory, valid for the handle's life. Nothing
+    resets them: take differences. moeStatistics_t says what counts.
+
+    rows_per_expert   [local experts] rows that dispatches brought, without padding
+    rows_per_rank     [nranks] tokens that dispatches brought from each rank
+    dispatch_wait_ns  [nranks] waited for each rank in dispatches, and in route() before them
+    combine_wait_ns   [nranks] waited for each rank in combines
+    late_steps        [nranks] steps in which this rank waited for that one much longer than for any third one"""
 
     rows_per_expert: int
     rows_per_rank: int
@@ -43,7 +70,12 @@ class Statistics(NamedTuple):
 
 
 class HandleView(NamedTuple):
-    """Addresses of window memory."""
+    """The slots of a low-latency rank-major handle: addresses of window memory on the device, valid for the handle's life.
+    The memory is the caller's from the end of dispatch until combine begins.
+
+    rows          [nranks, tokens_max] rows that came with a dispatch whose out_rows is None
+    side          [nranks, tokens_max] their payloads; None without side_bytes_max
+    combine_rows  [nranks, tokens_max] rows for combine(), which then copies nothing"""
 
     rows: int
     side: Optional[int]
@@ -51,7 +83,11 @@ class HandleView(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """Addresses of arrival words on the device."""
+    """Words by which a kernel beside dispatch learns whose rows are there: addresses of device memory, valid for the
+    handle's life.
+
+    words   uint64 [local experts]: shifted right by MOE_ARRIVAL_SHIFT, the dispatches whose rows of an expert are complete
+    failed  uint32 [1]: not 0 if missing words will not come"""
 
     words: int
     failed: int

@@ -33,6 +33,8 @@ class HandleQueries:
     def _call(self, function: str, *arguments: Any) -> None:
         raise NotImplementedError
 
+    # ---- What it tells -----------------------------------------------------------------------------------------------
+
     def _native_counts(self) -> _native.moeCounts_t:
         counts = _native.moeCounts_t()
         self._call("moeHandleGetCounts", ctypes.byref(counts))
@@ -56,7 +58,8 @@ class HandleQueries:
         return (*block_axes(self._next_layout, rows), scale_words(cast, integer(hidden, "hidden", 1)), 512)
 
     def counts(self) -> Counts:
-        """Counts of what this rank receives. Waits for the last route. The lists are copies."""
+        """Counts of what this rank receives. Waits for the last route, at most for the timeout. Not collective. Not during
+        a capture. Raises InvalidUsage without a route, and Timeout."""
         counts = self._native_counts()
         return Counts(
             counts.rows,
@@ -71,10 +74,7 @@ class HandleQueries:
         )
 
     def device_counts(self) -> DeviceCounts:
-        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1], of a
-        uint32 that is not 0 if status() is not None, and of int32 [1] and [local experts] that were wanted,
-        and [experts] of all ranks. The addresses stay the same. Each route writes the counts, in
-        stream order."""
+        """Where the counts for kernels are. Local; possible before the first route."""
         counts = self._device_counts()
         fields = (field[0] for field in _native.moeDeviceCounts_t._fields_)
         names = [name for name in fields if name not in ("size", "mode", "reserved")]
@@ -89,10 +89,12 @@ class HandleQueries:
         token_to_rank: Any = None,
         stream: Any = None,
     ) -> None:
-        """Fills the arrays that are given with what the last route sends from this rank.
+        """Fills the arrays that are given with what the last route sends from this rank. Local.
 
-        tokens_per_rank, tokens_per_domain, tokens_per_expert  [nranks], [domains], [experts] int32
-        token_to_rank  [tokens, nranks] bool or uint8: 1 if the token goes to the rank"""
+        tokens_per_rank    [nranks] int32
+        tokens_per_domain  [domains] int32
+        tokens_per_expert  [experts] int32
+        token_to_rank      [tokens, nranks] bool or uint8: 1 if the token goes to the rank"""
         nranks = self._layout.nranks
         domains = min(self._comm.info.domain_count, nranks)
 
@@ -124,17 +126,15 @@ class HandleQueries:
         return counts
 
     def arrivals(self) -> Arrivals:
-        """Arrivals of a handle made with arrivals=True: addresses on the device, for kernels that run beside dispatch.
-        `words`, uint64 [local experts], shifted right by ARRIVAL_SHIFT: the dispatches whose rows of an expert are
-        complete. `failed`, uint32 [1], not 0: missing words will not come. The addresses stay the same: see
-        moeHandleGetArrivals."""
+        """The arrival words of a handle made with arrivals=True, for kernels that run beside dispatch. Local. Raises
+        InvalidUsage without arrivals. See moeHandleGetArrivals."""
         found = _native.moeArrivals_t()
         self._call("moeHandleGetArrivals", ctypes.byref(found))
         return Arrivals(found.words, found.failed)
 
     def statistics(self) -> Statistics:
-        """Statistics of a handle made with statistics=True: addresses of int64 on the device that operations add to and
-        nobody resets, [local experts] and four times [nranks]. The addresses stay the same: see moeStatistics_t."""
+        """Where a handle made with statistics=True adds up rows and waits. Local. Raises InvalidUsage without
+        statistics."""
         found = _native.moeStatistics_t()
         self._call("moeHandleGetStatistics", ctypes.byref(found))
         return Statistics(
@@ -142,10 +142,8 @@ class HandleQueries:
         )
 
     def view(self) -> HandleView:
-        """HandleView of a low-latency rank-major handle: addresses of window memory on the device, [nranks, tokens_max]
-        rows each. `rows` and `side` (None without side payloads) hold what came with a dispatch whose out_rows is None.
-        `combine_rows` may be filled and passed to combine, which then copies nothing. The addresses stay the same. The
-        memory is the caller's from the end of dispatch until combine begins: see moeHandleGetView."""
+        """The slots of a low-latency rank-major handle. Local. Raises InvalidUsage of other handles. See
+        moeHandleGetView."""
         view = _native.moeHandleView_t()
         self._call("moeHandleGetView", ctypes.byref(view))
         return HandleView(view.rows, view.side, view.combineRows)

@@ -121,6 +121,7 @@ class HandleRefusals:
         part already, or cannot. took_part(error) tells.
 
         call   "route", "dispatch", "route_dispatch" or "combine"
+        error  what the caller raises
         given  the keywords of a combine: low-latency ones must have rows like those of the other ranks"""
         if took_part(error) or self._alone or self._pointer is None or self._comm.native.pointer is None:
             return

@@ -12,7 +12,20 @@ from .lifetime import Native
 
 
 class Info(NamedTuple):
-    """The answer of moeCommGetInfo."""
+    """What the settings have led to: the answer of moeCommGetInfo.
+
+    nranks        ranks of the communicator
+    rank          this one, 0..nranks - 1
+    backend       a moeBackend value; Communicator.backend has its name
+    device        CUDA ordinal; -1 with the host backend
+    domain        index of this rank's domain, 0..domain_count - 1
+    domain_count  domains of the communicator
+    domain_rank   this rank's index in its domain
+    domain_size   ranks of each domain
+    timeout_ms    in force now
+    bulk_copies   1 if the kernels use the GPU's bulk-copy engine
+    window_bytes  of this rank's window, heap included
+    heap_bytes    of these: for Communicator.window()"""
 
     nranks: int
     rank: int
@@ -29,7 +42,18 @@ class Info(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The answer of moeGetLimits."""
+    """How large things may be: the answer of moeGetLimits.
+
+    ranks_max        ranks of a communicator
+    topk_max         experts of a token
+    experts_max      experts over all ranks
+    tokens_max       HT: tokens of a rank and call
+    ll_tokens_max    LL: tokens of a rank and call
+    row_alignment    bytes; a row, its payloads together and every row pointer is a multiple of it
+    row_bytes_max    bytes of a row
+    side_bytes_max   bytes of a row's payloads together
+    outstanding_max  HT dispatches that may await complete() at once, and apart from them as many HT combines
+    ll_sets          LL operations that may await it at once"""
 
     ranks_max: int
     topk_max: int
@@ -61,7 +85,7 @@ class Membership:
 
     @property
     def info(self) -> Info:
-        """Info: nranks, rank, backend, device, domain, ..."""
+        """What the settings have led to, on this rank."""
         info = _native.moeCommInfo_t()
         with self.native as pointer:
             errors.check(library(), library().moeCommGetInfo(pointer, ctypes.byref(info)), pointer)
@@ -69,6 +93,6 @@ class Membership:
 
     @property
     def limits(self) -> Limits:
-        """The library's limits as this communicator was built."""
+        """What this communicator was built for."""
         with self.native as pointer:
             return limits_of(pointer)

@@ -14,9 +14,15 @@ from .values import INT64_MAX, integer
 
 
 class WindowMemory:
-    """Memory of this rank that peers write without a copy. numpy.asarray(memory) (host backend) and
-    torch.as_tensor(memory) (cuda backend) are views of it, with this `shape` and `typestr` ("<f4", "<u2", ...). free()
-    or the communicator's destroy frees it. No view may be used afterwards."""
+    """Memory of this rank that peers write without a copy. Communicator.window() makes it, from heap_bytes.
+
+    comm     the Communicator
+    shape    of the array
+    typestr  its element type as numpy writes it: "<f4", "<u2", "|u1", ...
+
+    numpy.asarray(memory) (host backend) and torch.as_tensor(memory) (cuda backend) are views of it. `address` is that of
+    its first byte, and `nbytes` its size. free() or the communicator's destroy() frees it. No view may be used
+    afterwards."""
 
     def __init__(self, comm: Membership, shape: Sequence[int], typestr: str):
         if not hasattr(shape, "__iter__"):
@@ -55,7 +61,7 @@ class WindowMemory:
             raise errors.InvalidUsage("the window memory has been freed")
 
     def data_ptr(self) -> int:
-        """The address of the first byte."""
+        """The address of the first byte. Raises InvalidUsage once the memory has been freed."""
         self._require_memory()
         return self.address
 

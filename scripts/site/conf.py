@@ -1,13 +1,18 @@
 """How Sphinx makes the site of the pages that make_pages.py has made. scripts/site.sh runs it."""
+import builtins
 import json
 import pathlib
 import re
+import urllib.parse
 
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.writers.html5 import HTML5Translator
 
 PAGES = pathlib.Path(__file__).parent / "pages"  # site.sh copies this file beside them
 HEADER = (PAGES / "include/moecomm.h.md").read_text()
+
+PHONE = "(max-width: 46em)"  # as in site.css
 
 
 def names_of(folder):
@@ -17,6 +22,10 @@ def names_of(folder):
 
 
 NAMES, CPP_NAMES, PROGRAMS = names_of("interface"), names_of("cpp"), names_of("programs")
+PYTHON_NAMES = names_of("python")
+# Guides, and the module whose names they write without it.
+MODULES = {"docs/guide/python": "moecomm", "docs/guide/torch": "moecomm.torch", "docs/guide/deepep": "moecomm.deep_ep",
+           "docs/guide/vllm": "moecomm.vllm", "docs/guide/sglang": "moecomm.sglang"}
 
 project = "moecomm"
 version = release = ".".join(re.search(rf"#define MOE_VERSION_{part} (\d+)", HEADER)[1]
@@ -30,9 +39,12 @@ nitpicky = True
 nitpick_ignore = [("c:identifier", name) for name in
                   ("size_t", "uint8_t", "uint32_t", "uint64_t", "int32_t", "int64_t", "CUstream_st", "moeComm",
                    "moeHandle")]
-nitpick_ignore_regex = [("cpp:identifier", r"std(::.*)?")]
+nitpick_ignore_regex = [("cpp:identifier", r"std(::.*)?"), ("py:.*", r"(torch|ctypes)\..*")]
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 90
 smartquotes = False
 add_function_parentheses = False
+toc_object_entries_show_parents = "hide"
 maximum_signature_line_length = 90
 pygments_style = "friendly"
 
@@ -56,7 +68,9 @@ def target_of(text, document):
     name = re.sub(r"<.*>$", "", text)
     if document == "docs/guide/cpp" and name in CPP_NAMES:
         return "cpp", "identifier", f"moecomm::{name}"
-    return None
+    name = text.removesuffix("()")
+    found = next((path for path in (name, f"{MODULES.get(document, '')}.{name}") if path in PYTHON_NAMES), None)
+    return ("py", "obj", found) if found else None
 
 
 def link_names(app, document):
@@ -72,6 +86,47 @@ def link_names(app, document):
             link += literal
 
 
+def unlink_builtins(app, document):
+    """The type bytes of a signature is Python's, not a member of that name."""
+    for link in list(document.findall(addnodes.pending_xref)):
+        if link.get("refdomain") == "py" and hasattr(builtins, link["reftarget"]) and link["reftarget"].islower():
+            link.replace_self(link.children)
+
+
+def join_pictures(app, document):
+    """Makes one of a picture and its tall version, which stands behind it."""
+    for tall in [image for image in document.findall(nodes.image) if image["uri"].endswith("-tall.svg")]:
+        wide = tall.parent[tall.parent.index(tall) - 1]
+        joined = nodes.inline("", "", classes=["picture"])
+        tall.parent.remove(tall)
+        wide.parent.replace(wide, joined)
+        joined += [wide, tall]
+
+
+def tall_of(image):
+    """(whether an image is a tall version, its own tall version or None)."""
+    around = image.parent
+    if not isinstance(around, nodes.inline) or "picture" not in around["classes"]:
+        return False, None
+    return image is around[1], around[1]
+
+
+def visit_image(self, image):
+    is_tall, tall = tall_of(image)
+    if is_tall:
+        raise nodes.SkipNode
+    if tall is not None:
+        name = urllib.parse.quote(self.builder.images[tall["uri"]])
+        self.body.append(f'<picture><source media="{PHONE}" srcset="{self.builder.imgpath}/{name}">')
+    HTML5Translator.visit_image(self, image)
+
+
+def depart_image(self, image):
+    HTML5Translator.depart_image(self, image)
+    if tall_of(image)[1] is not None:
+        self.body.append("</picture>")
+
+
 def c_name_in_cpp(app, env, node, shown):
     """Signatures of C++ name types of the C interface."""
     if node.get("refdomain") != "cpp" or node["reftarget"] not in NAMES:
@@ -81,5 +136,8 @@ def c_name_in_cpp(app, env, node, shown):
 
 def setup(app):
     app.connect("doctree-read", link_names)
+    app.connect("doctree-read", join_pictures)
+    app.connect("doctree-read", unlink_builtins)
+    app.add_node(nodes.image, override=True, html=(visit_image, depart_image))
     app.connect("missing-reference", c_name_in_cpp)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,7 +1,8 @@
 """The documents of the repository as pages of the site: the same files, with links that fit the site.
 
 A document keeps its path, but README.md is index.md there. A link to another file of the repository leads to a page
-that shows it, and one to a folder to its README.
+that shows it, and one to a folder to its README. A picture NAME.svg may have a version for phones beside it,
+NAME-tall.svg: it then stands behind the picture, and conf.py makes one of the two.
 """
 import os
 import pathlib
@@ -12,7 +13,7 @@ NOT_TEXT = re.compile(r"^(```|~~~).*?^\1[^\n]*$|`[^`\n]+`", re.M | re.S)
 LANGUAGES = {".c": "c", ".h": "c", ".hpp": "c++", ".cc": "c++", ".cu": "c++", ".py": "python", ".sh": "bash",
              ".toml": "toml", ".cmake": "cmake"}
 # Lists of pages that are made of code, if they are there, and what they lead to for readers of a header.
-OF_CODE = ["interface/index.md", "cpp/index.md", "programs/index.md"]
+OF_CODE = ["interface/index.md", "cpp/index.md", "python/index.md", "programs/index.md"]
 SEE = {"include/moecomm.h": "[C interface]({up}/interface/index.md) has a page for each function and type.",
        "include/moecomm.hpp": "[C++ interface]({up}/cpp/index.md) has a page for each class and function."}
 SHELVES = [("Guide", "docs/guide"), ("Reference", "docs/reference"), ("Internals", "docs/internals")]
@@ -54,6 +55,12 @@ class Documents:
             path += ".md"
         return os.path.relpath(path, os.path.dirname(page_of(document)) or ".") + mark + anchor
 
+    def tall(self, document, link):
+        """The link to the tall version of a picture; "" if there is none."""
+        link = re.sub(r"\.svg$", "-tall.svg", link)
+        path = os.path.normpath(os.path.join(os.path.dirname(document), link))
+        return self.target(document, link, document, True) if link.endswith("-tall.svg") and path in self.files else ""
+
     def rewritten(self, document, text):
         no_text = [match.span() for match in NOT_TEXT.finditer(text)]
 
@@ -65,7 +72,9 @@ class Documents:
             label = match[2]
             if LINK.search(label):  # a picture that is a link
                 label = LINK.sub(link, label)
-            return f"{match[1]}{label}({to})"
+            made = f"{match[1]}{label}({to})"
+            tall = self.tall(document, match[3]) if match[1] else ""
+            return made + (f"{match[1]}{label}({tall})" if tall else "")
 
         return LINK.sub(link, text)
 

@@ -134,7 +134,7 @@ class Reader:
         name = common_name([value.name for value in values])
         if name == "moe":
             title = re.match(r"[^.]*", comment).group().replace("`", "")
-            return Entry("enum", title.lower().replace(" ", "-"), line, comment, "", members=values, title=title)
+            return Entry("enum", re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"), line, comment, "", members=values, title=title)
         return Entry("enum", name, line, comment, "", members=values, title=f"{name} values")
 
     def macro(self, node, name, line):

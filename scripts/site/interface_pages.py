@@ -7,6 +7,30 @@ import prose
 INITIALIZER = "Sets `size`, and gives every other field its initial value: `{type} {variable} = {name};`"
 ROLES = {"function": "func", "struct": "struct", "enum": "enum", "type": "type", "macro": "macro"}
 SOURCE = "../{path}"
+# How the index is grouped: by what readers look for. What stands in no group keeps the title of its section.
+GROUPS = [
+    ("Start and end", ["moeGetUniqueId", "moeUniqueId_t", "moeCommInit", "moeCommInitFromEnv", "moeCommDestroy",
+                       "moeCommAbort", "moeComm_t"]),
+    ("Configuration", ["moeConfig_t", "moeBackend", "moeMode", "moeLog", "moeLogFunction_t", "moeCommSetTimeout",
+                       "moeStream_t"]),
+    ("Versions, limits and peers", ["moeGetVersion", "moeGetLimits", "moeLimits_t", "moeCommGetInfo", "moeCommInfo_t",
+                                    "moeCommGetPeerInfo", "moePeerInfo_t", "moeTransport"]),
+    ("Handles", ["moeHandleCreate", "moeHandleConfig_t", "moeLayout", "moeIndex", "moeDuplicates", "moeHandleDestroy",
+                 "moeHandle_t", "moeHandleSetTokensBound", "moeHandleSetPlacement", "moePlacement_t"]),
+    ("Route", ["moeRoute", "moeTokens", "moeHandleGetCounts", "moeCounts_t", "moeHandleGetDeviceCounts",
+               "moeDeviceCounts_t", "moeHandleGetSent", "moeSent_t"]),
+    ("Dispatch", ["moeDispatch", "moeRouteDispatch", "moeDispatchArgs_t", "moeDescribe_t", "moeIds", "moePayload_t",
+                  "moePad", "moeHandleGetArrivals", "moeArrivals_t", "moeHandleGetView", "moeHandleView_t"]),
+    ("Combine", ["moeCombine", "moeCombineArgs_t", "moeWeights", "moeReady_t", "moeGrads_t"]),
+    ("Steps in two parts, and refusals", ["moeComplete", "bits-of-flags"]),
+    ("Casts and formats", ["moeRow", "moeCast_t", "moeCast", "bits-of-a-cast-s-flags", "where-scales-and-payloads-lie",
+                           "moeWire"]),
+    ("Memory", ["moeMemAlloc", "moeMemFree", "moeMemPoolUse", "moeMemPoolAlloc", "moeMemPoolFree", "moeAllocate_t",
+                "moeFree_t", "moeMemory", "moeCommGetMemorySize", "moeMemorySize_t"]),
+    ("Errors", ["moeResult_t", "moeGetLastError", "moeGetErrorString", "moeCommGetAsyncError", "moeHandleGetStatus",
+                "moeHandleStatus_t"]),
+    ("Statistics and recorder", ["moeHandleGetStatistics", "moeStatistics_t", "moeCommDump"]),
+]
 
 
 def links(interface, folder=""):
@@ -93,10 +117,19 @@ def table(title, entries, names):
     return "\n".join([*lines, "", *toctree, ""])
 
 
+def groups(interface):
+    """(title, entries) of the index."""
+    entries = {entry.name: entry for entry in interface.entries()}
+    grouped = {name for _, members in GROUPS for name in members}
+    found = [(title, [entries[name] for name in members if name in entries]) for title, members in GROUPS]
+    found += [(title, [entry for entry in listed if entry.name not in grouped]) for title, listed in interface.sections]
+    return [(title, members) for title, members in found if members]
+
+
 def contents(interface, names, path):
     about = prose.markdown(interface.about, names)
     return "\n".join(["# C interface\n", f"The whole header: [{path}]({SOURCE.format(path=path)}).\n", about,
-                      *(table(title, entries, names) for title, entries in interface.sections if entries)])
+                      *(table(title, entries, names) for title, entries in groups(interface))])
 
 
 def pages(interface, path):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes the Markdown pages of which Sphinx makes the site: the repository's documents, and the pages of the C interface,
-of the C++ headers and of the programs.
+of the C++ headers, of the Python package and of the programs.
 
 Usage: make_pages.py WORK PAGES [BUILD]   (scripts/site.sh calls it)
 WORK and PAGES are folders, for what Doxygen makes and for the pages. BUILD is a build or an installed copy with the
@@ -20,9 +20,12 @@ import documents  # noqa: E402
 import interface  # noqa: E402
 import interface_pages  # noqa: E402
 import program_pages  # noqa: E402
+import python_interface  # noqa: E402
+import python_pages  # noqa: E402
 
 HEADER = "include/moecomm.h"
 CPP_HEADER = "include/moecomm.hpp"
+PACKAGE = "python/moecomm"
 CPP_PARTS = [f"include/moecomm/{name}.hpp" for name in ("communicator", "handle", "arguments", "basics")]
 
 
@@ -59,6 +62,7 @@ def pages_of_programs(build, names):
 def main(work, out, build=None):
     os.chdir(ROOT)
     of_code, names = pages_of_headers(work)
+    of_code |= python_pages.pages(python_interface.read(PACKAGE), names)
     of_code |= pages_of_programs(build, names)
     docs = documents.Documents(ROOT, files_of_project(ROOT), of_code)
     made = docs.pages()

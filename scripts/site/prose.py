@@ -5,8 +5,9 @@ TERM = re.compile(r"^ {2,}(\S+(?:, \S+)*) {2,}(\S.*)$")
 BULLET = re.compile(r"^( *)- (.*)$")
 FILE = r'(?P<file>\b(?:docs|examples)/[\w/.-]*\w)(?:, "(?P<section>[^"]+)")?'
 TOKEN = re.compile(r"(?P<code>`[^`]+`)|" + FILE + r"|(?P<shape>\w*(?:\[[^\]]+\])+)|"
-                   r"(?P<field>\b(?:config|args)\.\w+)|(?P<name>\b(?:moe[A-Z]|MOE_)\w*(?:\.\w+)?)|"
-                   r"(?P<word>\b(?:[A-Z]\w*(?:::\w+)?\b|[a-z]\w*\(\)))")
+                   r"(?P<field>\b(?:config|args)(?:\.\w+)+)|(?P<name>\b(?:moe[A-Z]|MOE_)\w*(?:\.\w+)?)|"
+                   r"(?P<word>\b(?:[A-Z]\w*(?:(?:::|\.)\w+)?\b(?:\(\))?|moecomm\.[\w.]*\w(?:\(\))?|[a-z]\w*\(\)))|"
+                   r"(?P<snake>\b(?:[a-z]\w*\.)?[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b)")
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~^])")
 
 
@@ -25,8 +26,11 @@ def inline(text, names):
             anchor = f"#{slug(match['section'])}" if match["section"] else ""
             of = f", \"{match['section']}\"" if match["section"] else ""
             return f"[{match['file']}{of}](../{match['file']}{anchor})"
-        if match["word"]:  # a class or a function of the C++ headers, or any other word
-            return names.get(match["word"], SPECIAL.sub(r"\\\1", match["word"]))
+        if match["word"]:  # a class or a function of C++ or Python, or any other word
+            word = match["word"]
+            plain = names.get(word.removesuffix("()"), "") if "::" in word or word.startswith("moecomm.") else ""
+            return names.get(word) or (plain and plain + word[len(word.removesuffix("()")):]) or \
+                SPECIAL.sub(r"\\\1", word)
         return names.get(match["name"], f"`{match.group()}`")
 
     pieces, end = [], 0

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""The generator of the site (scripts/site) makes pages of the C++ headers and of what programs print for --help, and
-refuses what lacks a comment. Needs doxygen."""
+"""The generator of the site (scripts/site) makes pages of the C++ headers, of the Python package and of what programs
+print for --help, and refuses what lacks a comment. Needs doxygen."""
+import ast
 import pathlib
+import re
 import shutil
 import sys
 import unittest
@@ -13,6 +15,8 @@ import cpp_interface  # noqa: E402
 import cpp_pages  # noqa: E402
 import make_pages  # noqa: E402
 import program_pages  # noqa: E402
+import python_interface  # noqa: E402
+import python_pages  # noqa: E402
 from site_test import Case  # noqa: E402
 
 CPP_HEADER = """// Things. They end.
@@ -137,6 +141,74 @@ class TheCppHeaders(Case):
     def test_all_headers_have_pages(self):
         parts = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "include/moecomm").iterdir())
         self.assertEqual(sorted(make_pages.CPP_PARTS), parts)
+
+
+class ThePythonPackage(Case):
+    """The package itself, and copies of it with a planted fault."""
+
+    def planted(self, path, before, after):
+        """What the generator says of a copy of the package with another text."""
+        copy = self.folder / "moecomm"
+        if not copy.exists():
+            shutil.copytree(ROOT / make_pages.PACKAGE, copy)
+        text = (copy / path).read_text()
+        self.assertEqual(text.count(before), 1, before)
+        (copy / path).write_text(text.replace(before, after))
+        with self.assertRaises(SystemExit) as caught:
+            python_interface.read(copy)
+        (copy / path).write_text(text)
+        return re.sub(r":\d+:", ":", str(caught.exception).replace(f"{copy}/", ""))
+
+    def test_every_public_name_is_on_a_page(self):
+        made = python_pages.pages(python_interface.read(ROOT / make_pages.PACKAGE), {})
+        described = set()
+        for name, text in made.items():
+            module = ""
+            for kind, what in re.findall(r"\{py:(\w+)\} ([\w.]+)", text):
+                module = what if kind == "currentmodule" else module
+                described.add(f"{module}.{what}")
+        for package in python_interface.PACKAGES:
+            tree = ast.parse((ROOT / make_pages.PACKAGE / package / "__init__.py").read_text())
+            listed = next(ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)
+                          and node.targets[0].id == "__all__")
+            self.assertGreater(len(listed), 4)
+            # The class of errors that both adapters have stands on one page.
+            at = {name: "moecomm.vllm" if name == "MissingInterface" else f"moecomm.{package}".rstrip(".")
+                  for name in listed}
+            self.assertEqual([name for name in listed if f"{at[name]}.{name}" not in described], [])
+        for member in ("moecomm.Handle.route_dispatch", "moecomm.Handle.counts", "moecomm.deep_ep.Buffer.combine",
+                       "moecomm.deep_ep.Buffer.internode_combine", "moecomm.Cast.out_scales"):
+            self.assertIn(member, described)
+        self.assertNotIn("moecomm.Handle.take_part", described)
+
+    def test_pages_say_what_docstrings_and_signatures_say(self):
+        made = python_pages.pages(python_interface.read(ROOT / make_pages.PACKAGE), {"moeRoute": "{c:func}`moeRoute`"})
+        handle = made["python/handle.md"]
+        self.assertIn(":::{py:method} Handle.complete(stream: Any = None) -> None\n", handle)
+        self.assertIn("wire: moecomm.names.Wire = 'row'", handle)  # of **options
+        self.assertIn("cast: Optional[moecomm.Cast] = None", handle)
+        self.assertIn("`topk_idx`\n: `[tokens, topk]` global expert", handle)
+        self.assertIn("Handle.status() -> Optional[moecomm.MoeError]", handle)
+        self.assertIn("{py:obj}`counts() <moecomm.Handle.counts>`", handle)
+        self.assertIn(":::{py:attribute} Counts.rows_per_rank\n:type: List[int]\n\n`[nranks]` tokens",
+                      made["python/answers.md"])
+        self.assertIn("Derived from {py:obj}`moecomm.MoeError <moecomm.MoeError>`, `ValueError`.",
+                      made["python/errors.md"])
+        self.assertIn(":::{py:type} Mode\n:canonical: Literal['auto', 'ht', 'll']", made["python/names.md"])
+
+    def test_what_has_no_docstring_is_refused(self):
+        abort = '        """Ends all waits, here and on the peers: the communicator fails with Aborted on all ranks. Any'
+        self.assertEqual(self.planted("comm.py", f'{abort} thread."""\n', ""), "comm.py: Communicator.abort has no docstring")
+        self.assertEqual(self.planted("torch/groups.py", "    device    where the", "    divice    where the"),
+                         "torch/groups.py: communicator: the docstring describes divice, which is no parameter")
+        self.assertEqual(self.planted("comm.py", "    nranks  ranks of the", "    ranks of the"),
+                         "comm.py: memory_size: the docstring does not say what nranks is")
+        self.assertEqual(self.planted("handle_answers.py", "    rows_per_rank           [nranks]", "    [nranks]"),
+                         "handle_answers.py: Counts.rows_per_rank is not in its class's docstring")
+
+    def test_a_name_that_is_on_no_page_is_refused(self):
+        self.assertEqual(self.planted("__init__.py", '    "Cast",\n', '    "Cast",\n    "CASTS",\n'),
+                         "__init__.py: CASTS is in __all__, but on no page")
 
 
 class ThePrograms(Case):

@@ -2,6 +2,7 @@
 """The generator of the site (scripts/site) makes pages that say what the C header says, and refuses what lacks a comment
 or leads nowhere. site_code_test.py tests the pages of C++ and of programs. Needs doxygen."""
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -131,6 +132,21 @@ class TheInterface(Case):
             self.assertIn(f"| [`{name}`]({name}.md) |", pages["interface/index.md"])
 
 
+    def test_the_index_is_grouped_by_what_readers_look_for(self):
+        read = interface.read(ROOT / make_pages.HEADER, self.folder)
+        grouped = [name for _, names in interface_pages.GROUPS for name in names]
+        self.assertEqual(sorted(grouped), sorted(entry.name for entry in read.entries()))
+        found = re.findall(r"^## (.*)$", interface_pages.pages(read, "x.h")["interface/index.md"], re.M)
+        self.assertEqual(found, [title for title, _ in interface_pages.GROUPS])
+
+    def test_what_is_in_no_group_keeps_its_section(self):
+        self.assertEqual([title for title, _ in interface_pages.groups(self.read())], ["Types", "Functions"])
+
+    def test_names_of_pages_are_plain(self):
+        pages = interface_pages.pages(interface.read(ROOT / make_pages.HEADER, self.folder), make_pages.HEADER)
+        self.assertEqual([name for name in pages if not re.fullmatch(r"[\w/.-]+", name)], [])
+
+
 class Prose(unittest.TestCase):
     def test_a_line_end_that_was_chosen_ends_a_paragraph(self):
         filled = "x" * 100 + ".\n * y" + "z" * 30 + "."
@@ -182,6 +198,32 @@ class Documents(Case):
         self.assertLessEqual(documents_shown | docs.shown | docs.images, set(step_inputs.files_of("site")))
 
 
+    def test_a_picture_has_its_tall_version_behind_it(self):
+        docs, pages = self.of(docs__guide__b_md="![p](../images/p.svg) ![q](../images/q.svg)\n",
+                              **{"docs__images__q.svg": "<svg/>", "docs__images__q-tall.svg": "<svg/>"})
+        self.assertEqual(pages["docs/guide/b.md"],
+                         "![p](../images/p.svg) ![q](../images/q.svg)![q](../images/q-tall.svg)\n")
+        self.assertEqual(docs.images, {f"docs/images/{name}.svg" for name in ("p", "q", "q-tall")})
+
+
+class TheScript(unittest.TestCase):
+    def run_it(self, *arguments):
+        return subprocess.run([ROOT / "scripts/site.sh", *arguments], capture_output=True, text=True)
+
+    def test_says_how_it_is_used(self):
+        done = self.run_it("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("Usage: scripts/site.sh [--build DIR] [OUT]\n", done.stdout)
+        self.assertNotIn("set -e", done.stdout)
+
+    def test_refuses_what_it_does_not_know(self):
+        for arguments, sentence in ((["--no"], "unknown option --no"), (["a", "b"], "one folder at most"),
+                                    (["--build"], "--build needs a folder")):
+            done = self.run_it(*arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(sentence, done.stderr)
+
+
 class Links(Case):
     def check(self, **pages):
         for name, text in pages.items():
@@ -227,6 +269,8 @@ class TheBuiltSite(unittest.TestCase):
         start = (SITE / "index.html").read_text()
         self.assertIn("<h1>moecomm", start)
         self.assertIn('src="_images/dispatch-combine.svg"', start)
+        self.assertIn('<picture><source media="(max-width: 46em)" srcset="_images/dispatch-combine-tall.svg">', start)
+        self.assertEqual(start.count("<img "), start.count("</picture>"))
 
     def test_documents_link_to_what_they_name(self):
         engines = (SITE / "docs/guide/engines.html").read_text()
@@ -238,6 +282,11 @@ class TheBuiltSite(unittest.TestCase):
         handle = (SITE / "cpp/Handle.html").read_text()
         self.assertIn('href="../interface/moeHandleConfig_t.html#c.moeHandleConfig_t"', handle)
         self.assertIn('href="../../cpp/WindowMemory.html#', (SITE / "docs/guide/cpp.html").read_text())
+
+    def test_documents_link_to_python_and_python_to_c(self):
+        self.assertIn('href="../../python/torch.html#moecomm.torch.communicator"',
+                      (SITE / "docs/guide/torch.html").read_text())
+        self.assertIn('href="../interface/moeCast_t.html#c.moeCast_t"', (SITE / "python/parts.html").read_text())
 
     def test_documents_link_to_the_programs_that_they_name(self):
         if not (SITE / "programs").exists():

@@ -21,6 +21,7 @@ from .events import EventHandle, EventOverlap
 from .low_latency import LowLatencyHandle
 from .settings import Config, configure
 
+# The dtype of expert ids that DeepEP was built for. int32 is taken too.
 topk_idx_t = torch.int64
 
 __all__ = [

@@ -23,8 +23,9 @@ Layout = Tuple[torch.Tensor, Optional[torch.Tensor], torch.Tensor, torch.Tensor,
 class Buffer(HighThroughput, LowLatency):
     """DeepEP's Buffer. docs/guide/deepep.md says method by method what works, what differs and what raises.
 
-    group   a torch.distributed.ProcessGroup, or an object like vLLM's StatelessProcessGroup; or None, with
-    comm    an mpi4py communicator
+    group               a torch.distributed.ProcessGroup, or an object like vLLM's StatelessProcessGroup; or None, with
+    comm                an mpi4py communicator
+    explicitly_destroy  destroy() may be called
 
     The constructor is collective. Memory is taken when dispatch() or low_latency_dispatch() is first called, and what
     these need decides how much: num_nvl_bytes, num_rdma_bytes and low_latency_mode are kept as attributes only.
@@ -32,6 +33,12 @@ class Buffer(HighThroughput, LowLatency):
     one host, as MOECOMM_TRANSPORT says. allow_mnnvl is a permission that moecomm does not use. num_qps_per_rank has no
     meaning here. Attributes: rank, group_size, group, and the sizes. Tensors are on torch's current GPU, or on the CPU if
     there is none: see configure().
+
+    What the calls of high throughput have in common:
+
+    previous_event           the call waits for this event instead of the current stream; or None
+    async_finish             the current stream does not wait for the call; the event that it returns does
+    allocate_on_comm_stream  outputs are made on the communication stream, get_comm_stream()
 
     Raises NotImplementedError for enable_shrink and use_fabric, which moecomm has not."""
 
@@ -80,7 +87,7 @@ class Buffer(HighThroughput, LowLatency):
             raise errors.InvalidUsage("destroy() is called, but explicitly_destroy is False")
         self.routes.release()
 
-    # ---- What concerns no call in particular -------------------------------------------------------------------------
+    # ---- Sizes, streams and masks ------------------------------------------------------------------------------------
 
     @staticmethod
     def is_sm90_compiled() -> bool:
@@ -89,7 +96,8 @@ class Buffer(HighThroughput, LowLatency):
 
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
-        """Multiprocessors of later high-throughput calls that get no Config. Without this the library chooses."""
+        """Multiprocessors of later high-throughput calls that get no Config. Without this the library chooses.
+        `new_num_sms`: an even number."""
         if integer(new_num_sms, "new_num_sms", 1) % 2:
             raise ValueError(f"new_num_sms is {new_num_sms}, expected an even number")
         Buffer.num_sms, Buffer._num_sms_chosen = new_num_sms, True
@@ -101,25 +109,30 @@ class Buffer(HighThroughput, LowLatency):
 
     @staticmethod
     def capture() -> EventOverlap:
-        """An event of the current stream."""
+        """An event of the current stream, for previous_event."""
         return EventOverlap(EventHandle())
 
     @staticmethod
     def get_dispatch_config(num_ranks: int) -> Config:
-        """A Config with num_sms."""
+        """A Config with num_sms. `num_ranks` does not change it."""
         integer(num_ranks, "num_ranks", 1)
         return Config(Buffer.num_sms)
 
     @staticmethod
     def get_combine_config(num_ranks: int) -> Config:
-        """A Config with num_sms."""
+        """A Config with num_sms. `num_ranks` does not change it."""
         return Buffer.get_dispatch_config(num_ranks)
 
     @staticmethod
     def get_low_latency_rdma_size_hint(
         num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
     ) -> int:
-        """Bytes that a Buffer will allocate on each rank for low_latency_dispatch() of these sizes."""
+        """Bytes that a Buffer will allocate on each rank for low_latency_dispatch() of these sizes.
+
+        num_max_dispatch_tokens_per_rank  the most tokens of a rank
+        hidden       elements of a row, bfloat16
+        num_ranks    ranks of the group
+        num_experts  of all ranks together"""
         return low_latency_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
 
     def get_comm_stream(self) -> Any:
@@ -132,6 +145,7 @@ class Buffer(HighThroughput, LowLatency):
         """A tensor over memory that nothing else uses, kept until a larger one is asked for. DeepEP's is over its
         communication buffer, which callers zero between shapes: here that does nothing, and need not be done.
 
+        dtype   of the tensor
         size    of the tensor; None: all of num_nvl_bytes, with use_rdma_buffer of num_rdma_bytes, behind offset
         offset  in bytes, a multiple of the dtype's size"""
         everything = self.num_rdma_bytes if use_rdma_buffer else self.num_nvl_bytes
@@ -150,7 +164,7 @@ class Buffer(HighThroughput, LowLatency):
         return found if size is None else found.view(size)
 
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
-        """Raises NotImplementedError."""
+        """Raises NotImplementedError, whatever `rank_to_mask` and `mask` are: the failure of a rank ends the communicator."""
         raise NotImplementedError("low_latency_update_mask_buffer: moecomm masks no ranks. Make a new Buffer")
 
     def low_latency_query_mask_buffer(self, mask_status: torch.Tensor) -> None:

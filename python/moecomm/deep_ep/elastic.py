@@ -58,6 +58,7 @@ class EPHandle:
 
     @property
     def do_expand(self) -> bool:
+        """Whether there is a row for each expert of a token. It cannot be changed."""
         return self._do_expand
 
     @do_expand.setter
@@ -66,7 +67,7 @@ class EPHandle:
             raise NotImplementedError(f"do_expand becomes {value}: a route keeps the layout of its dispatch")
 
     def entries(self) -> Tuple[int, ...]:
-        """The shape of weights beside the rows."""
+        """The shape of weights beside the rows: [rows] with do_expand, else [rows, topk]."""
         return (self.rows,) if self.do_expand else (self.rows, self.topk)
 
 
@@ -105,7 +106,19 @@ class ElasticBuffer:
     explicitly_destroy       destroy() may be called
 
     The other arguments describe DeepEP's memory and transports: they are accepted and have no meaning here, since
-    results are always deterministic and memory is taken by the first dispatch. The constructor is collective."""
+    results are always deterministic and memory is taken by the first dispatch: num_bytes, hidden, num_topk,
+    use_fp8_dispatch, allow_hybrid_mode, allow_multiple_reduction, prefer_overlap_with_compute, sl_idx,
+    num_allocated_qps, num_cpu_timeout_secs, num_gpu_timeout_secs. The constructor is collective. It raises
+    NotImplementedError for num_cpu_bytes.
+
+    What dispatch() and combine() have in common:
+
+    num_sms                    multiprocessors of the call; 0: the library's choice
+    num_qps                    has no meaning here
+    previous_event             the call waits for this event instead of the current stream; or None
+    async_with_compute_stream  the current stream does not wait for the call; the event that it returns does
+    allocate_on_comm_stream    outputs are made on the communication stream, get_comm_stream()
+    previous_event_before_epilogue  None: anything else raises NotImplementedError"""
 
     def __init__(
         self,
@@ -142,14 +155,15 @@ class ElasticBuffer:
         raise AttributeError(f"ElasticBuffer has no attribute {name}")
 
     def destroy(self) -> None:
-        """As Buffer.destroy."""
+        """Frees the memory, as Buffer.destroy() does. All work must have run. Not collective. Raises InvalidUsage unless
+        explicitly_destroy was set."""
         if not self.explicitly_destroy:
             raise errors.InvalidUsage("destroy() is called, but explicitly_destroy is False")
         self.routes.release()
 
     @staticmethod
     def capture() -> EventHandle:
-        """An event of the current stream."""
+        """An event of the current stream, for previous_event."""
         return EventHandle()
 
     @staticmethod
@@ -162,7 +176,11 @@ class ElasticBuffer:
         allow_hybrid_mode: bool = True,
         allow_multiple_reduction: bool = True,
     ) -> int:
-        """Bytes that moecomm will allocate on each rank for rows of `hidden` bfloat16."""
+        """Bytes that moecomm will allocate on each rank for rows of `hidden` bfloat16. Collective over `group`.
+
+        num_max_tokens_per_rank  the most tokens of a rank
+        num_topk                 experts of a token; at least 8 count
+        use_fp8_dispatch, allow_hybrid_mode, allow_multiple_reduction  change nothing"""
         tokens = integer(num_max_tokens_per_rank, "num_max_tokens_per_rank", 1)
         sizes = ht_sizes(2 * integer(hidden, "hidden", 1))
         topk = max(8, integer(num_topk, "num_topk"))
@@ -178,11 +196,11 @@ class ElasticBuffer:
     get_logical_domain_size = get_physical_domain_size
 
     def get_theoretical_num_sms(self, num_experts: int, num_topk: int, *_: Any, **__: Any) -> int:
-        """0, which as num_sms lets the library choose for each call."""
+        """0, whatever num_experts and num_topk are: as num_sms of a call it lets the library choose."""
         return 0
 
     def get_theoretical_num_qps(self, num_sms: int) -> int:
-        """0: moecomm has no such number."""
+        """0, whatever num_sms is: moecomm has no such number."""
         return 0
 
     def get_comm_stream(self) -> Any:
@@ -216,12 +234,14 @@ class ElasticBuffer:
         """Sends tokens to the ranks of their experts. Collective.
 
         x, topk_idx, topk_weights  as for Buffer.dispatch
+        num_experts        of all ranks together, a multiple of the ranks
+        cumulative_local_expert_recv_stats  [local experts] int32, to which the rows of each expert are added; or None
         do_expand          one row per expert of a token, grouped by expert, groups aligned to expert_alignment; else
                            one row per rank
         do_zero_padding    with do_expand: rows that nothing came for are zero
         do_cpu_sync        True: as many rows as come, for which the host waits. False: as many as may come
         handle             its route is used again; topk_idx and topk_weights are then None
-        num_qps            has no meaning here
+        do_handle_copy     the handle keeps a copy of topk_idx; else the tensor itself
         use_tma_aligned_col_major_sf  the scales that arrive have strides (1, rows rounded up to 16 bytes)
 
         All ranks pass the same num_max_tokens_per_rank, and up to LOW_LATENCY_TOKENS the mode is low-latency: one call
@@ -372,6 +392,7 @@ class ElasticBuffer:
         """Sums the rows of each token, without weights. Collective.
 
         x             [rows of the dispatch, hidden] bfloat16, float16 or float32
+        handle        of that dispatch
         topk_weights  [rows, topk], with do_expand [rows], float32: brings each entry back; or None, on all ranks
         bias          [tokens, hidden] of x's dtype, or two of them; or None
 

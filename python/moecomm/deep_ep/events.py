@@ -14,7 +14,8 @@ _cuda: Any = torch.cuda  # whose classes have no annotations
 
 
 class EventHandle:
-    """A CUDA event, recorded on the current stream when it is made. Without GPUs the work is already done."""
+    """A CUDA event, recorded when it is made. Without GPUs the work is already done. `stream`: None is torch's current
+    one."""
 
     def __init__(self, stream: Any = None):
         self._event: Any = None
@@ -57,7 +58,8 @@ class EventOverlap:
     wait = current_stream_wait
 
     def register_hook_after_wait(self, hook_after_wait: Callable[[], None]) -> None:
-        """Registers a function that the next current_stream_wait calls once. Raises ValueError if there is one."""
+        """Registers hook_after_wait, a function that the next current_stream_wait() calls once. Raises ValueError if there
+        is one."""
         if self.hook_after_wait is not None:
             raise ValueError("hook_after_wait is given, but a hook is registered already")
         self.hook_after_wait = hook_after_wait

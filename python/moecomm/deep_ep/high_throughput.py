@@ -167,6 +167,8 @@ class HighThroughput:
     def _sms(self, config: Optional[Config]) -> int:
         raise NotImplementedError
 
+    # ---- High throughput ---------------------------------------------------------------------------------------------
+
     @collective
     @takes_part(lambda given: AT_ONCE if given.get("num_worst_tokens") else ROUTED)
     def dispatch(
@@ -365,8 +367,6 @@ class HighThroughput:
         routes = given.get("handle") is None and given.get("topk_idx") is None
         if exchanges and routes and not getattr(error, "is_behind_exchange", False):
             self.routes.members.all_gather(str(error))
-
-    # ---- Combine -----------------------------------------------------------------------------------------------------
 
     @collective
     @takes_part(lambda _: ("combine",))

@@ -39,6 +39,7 @@ class LowLatencyHandle(tuple[Any, ...]):
 
     @property
     def tokens(self) -> int:
+        """The tokens that this rank sent."""
         return self.shape.tokens
 
     @property
@@ -107,10 +108,16 @@ class LowLatency:
     lane: Lane
     routes: Routes
 
+    # ---- Low latency -------------------------------------------------------------------------------------------------
+
     @collective
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
         """Makes what low_latency_dispatch() of these sizes needs, so that a later capture finds the memory. Nothing
-        needs cleaning. Collective. Handles depend on topk too, so the first dispatch of a shape still makes them."""
+        needs cleaning. Collective. Handles depend on topk too, so the first dispatch of a shape still makes them.
+
+        num_max_dispatch_tokens_per_rank  the most tokens of a rank
+        hidden       elements of a row, bfloat16
+        num_experts  of all ranks together, a multiple of the ranks"""
         require_divisible(integer(num_experts, "num_experts", 1), self.group_size)
         self.routes.low_latency_group(num_max_dispatch_tokens_per_rank, hidden, num_experts, 8)
 
@@ -138,11 +145,13 @@ class LowLatency:
         topk_idx  [tokens, topk] int64 or int32: global expert, -1 = unused. An expert that a token names again counts
                   once, with the sum of its weights
         num_max_dispatch_tokens_per_rank  the most tokens of a rank, alike on all ranks
+        num_experts  of all ranks together, a multiple of the ranks
         cumulative_local_expert_recv_stats  [local experts] int32, to which the rows of each expert are added; or None
         dispatch_wait_recv_cost_stats       [ranks] or [ranks, ranks] int64, to which (to whose row of this rank) the
                   nanoseconds waited for each rank are added; or None
         use_fp8      cast to float8_e4m3fn, a scale for 128 elements
-        round_scale  powers of two as scales. use_ue8m0: as bytes, four in an int32; only with round_scale
+        round_scale  powers of two as scales
+        use_ue8m0    these as bytes, four in an int32; only with round_scale
         async_finish      the current stream does not wait; the event does
         return_recv_hook  only sends, on the current stream. hook() receives, on the stream that is current then
         topk_weights      [tokens, topk] float32, on all ranks or on none; DeepEP has no such argument. The weights travel

@@ -91,7 +91,7 @@ def configure(**settings: Unpack[ConfigureOptions]) -> None:
     sum_weights            whether combine() of a Buffer sums topk_weights over the ranks of a token, as DeepEP does, which
                            takes a step of its own. False: see combine()
     device                 "cpu" or "cuda": None takes the current GPU if there is one
-    others                 keywords of moecomm.Communicator: tokens_max (of a rank in dispatch(): 4096, or more if the
+    settings               these, and keywords of moecomm.Communicator: tokens_max (of a rank in dispatch(): 4096, or more if the
                            first dispatch has more on some rank; larger batches get a larger communicator), timeout_ms,
                            domain_size, ...
 
@@ -134,7 +134,9 @@ def current_settings() -> Dict[str, Any]:
 
 class Config:
     """DeepEP's tuning parameters. `num_sms` limits the multiprocessors of the call that gets this object. The others
-    describe DeepEP's buffers, which do not exist here: they are kept and not used."""
+    describe DeepEP's buffers, which do not exist here: they are kept and not used. These are
+    num_max_nvl_chunked_send_tokens, num_max_nvl_chunked_recv_tokens, num_max_rdma_chunked_send_tokens and
+    num_max_rdma_chunked_recv_tokens."""
 
     def __init__(
         self,
@@ -151,12 +153,13 @@ class Config:
         self.num_max_rdma_chunked_recv_tokens = num_max_rdma_chunked_recv_tokens
 
     def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """Bytes that a Buffer will allocate on each rank for dispatch() with rows of hidden_bytes."""
+        """Bytes that a Buffer of num_ranks ranks will allocate on each for dispatch() with rows of hidden_bytes."""
         given = {name: value for name, value in current_settings().items() if name in ("tokens_max", "staging_rows")}
         return memory_size(num_ranks, modes="ht", **ht_sizes(hidden_bytes), **given).window_bytes
 
     def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """0: the memory is one window, and get_nvl_buffer_size_hint has all of it."""
+        """0, whatever hidden_bytes and num_ranks are: the memory is one window, and get_nvl_buffer_size_hint() has all
+        of it."""
         integer(hidden_bytes, "hidden_bytes", 1)
         integer(num_ranks, "num_ranks", 1)
         return 0

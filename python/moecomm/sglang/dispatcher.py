@@ -71,40 +71,47 @@ class Dispatcher:
         self._dispatch_hooks = hooks() if hooks is not None else None
 
     def dispatch(self, hidden_states: torch.Tensor, topk_output: Any) -> Any:
-        """Both halves, and what register_deepep_dispatch_hook has registered between them."""
+        """Both halves, and what register_deepep_dispatch_hook() has registered between them.
+
+        hidden_states, topk_output  as for dispatch_a()"""
         self.dispatch_a(hidden_states, topk_output)
         if self._dispatch_hooks is not None:
             self._dispatch_hooks(self)
         return self.dispatch_b()
 
     def dispatch_a(self, hidden_states: torch.Tensor, topk_output: Any) -> None:
-        """hidden_states [tokens, hidden]; topk_output has topk_ids [tokens, topk], global experts, -1 = unused, and
-        topk_weights [tokens, topk] float32. Collective, as all halves are."""
+        """Begins to send tokens to their experts. Collective, as all halves are. Raises InvalidUsage out of turn.
+
+        hidden_states  [tokens, hidden]
+        topk_output    SGLang's: topk_ids [tokens, topk], global experts, -1 = unused, and topk_weights [tokens, topk]
+                       float32"""
         self._require_turn("dispatch_a")
         mode = self._modes[self.deepep_mode.resolve(self.engine.is_extend()).value]
         self._mode = mode
         self._pass(self._run(mode.dispatch_a, hidden_states, topk_output))
 
     def dispatch_b(self) -> Any:
-        """Returns DeepEPNormalDispatchOutput or DeepEPLLDispatchOutput of SGLang, as the mode has it."""
+        """Receives. Returns SGLang's DeepEPNormalDispatchOutput or DeepEPLLDispatchOutput, as the mode has it."""
         self._require_turn("dispatch_b")
         output = self._run(self._mode.dispatch_b, self._between)
         self._pass(None)
         return output
 
     def combine(self, combine_input: Any) -> torch.Tensor:
-        """Both halves."""
+        """Both halves. `combine_input`: as for combine_a()."""
         self.combine_a(combine_input)
         return self.combine_b()
 
     def combine_a(self, combine_input: Any) -> None:
-        """combine_input: SGLang's, with hidden_states, topk_ids and topk_weights."""
+        """Begins to bring the results back.
+
+        combine_input  SGLang's: hidden_states, topk_ids and topk_weights"""
         self._require_turn("combine_a")
         hidden_states, topk_ids, topk_weights = combine_input
         self._pass(self._run(self._mode.combine_a, hidden_states, topk_ids, topk_weights))
 
     def combine_b(self) -> torch.Tensor:
-        """Returns [tokens, hidden]."""
+        """Receives and sums. Returns [tokens, hidden]."""
         self._require_turn("combine_b")
         sums: torch.Tensor = self._run(self._mode.combine_b, self._between)
         self._pass(None)
@@ -130,13 +137,14 @@ class Dispatcher:
         self._waits_for = (self._waits_for + 1) % len(STAGES)
 
     def set_quant_config(self, quant_config: Dict[str, Any]) -> None:
-        """What the experts' quantisation asks of rows: dispatcher_output_dtype."""
+        """Takes quant_config, what the experts' quantisation asks of rows: its dispatcher_output_dtype."""
         super().set_quant_config(quant_config)  # type: ignore[misc]
         for mode in self._modes.values():
             mode.quant_config = quant_config
 
     def set_overlap_args(self, combine_overlap_args: Any, meta_overlap_args: Any) -> None:
-        """Raises NotImplementedError: combine does not wait for blocks of a GEMM."""
+        """Raises NotImplementedError, whatever combine_overlap_args and meta_overlap_args are: combine does not wait for
+        blocks of a GEMM."""
         raise NotImplementedError("set_overlap_args: remove --enable-single-batch-overlap, which moecomm does not have")
 
     def clear_overlap_args(self) -> None:

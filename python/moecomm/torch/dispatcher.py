@@ -93,7 +93,8 @@ class Dispatcher:
                    integer: that many; a step to which more come delivers nothing, and check() says so. The padded
                    layouts have a fixed number, and take None only
     index_type     dtype of topk_idx: "int64" or "int32"
-    settings       the other keywords of Communicator.handle: tokens_max, expert_alignment, duplicates, rows_budget
+    comm           a Communicator: tensors are on its device
+    settings       the other keywords of moecomm.Handle: tokens_max, expert_alignment, duplicates, rows_budget, ...
 
     Every method is collective unless it says otherwise: all ranks call it in the same order, and all or none of them
     pass topk_weights, side and rows that require gradients. Backward passes are collective too. Steps are queued on
@@ -160,7 +161,7 @@ class Dispatcher:
             raise kind(f"out_rows_max is {given!r}, expected 'worst', an integer or None")
         return integer(given, "out_rows_max", 1, INT32_MAX)
 
-    # ---- What users call ---------------------------------------------------------------------------------------------
+    # ---- Dispatch and combine ----------------------------------------------------------------------------------------
 
     def dispatch(
         self,
@@ -246,8 +247,8 @@ class Dispatcher:
         return sums
 
     def check(self, dispatched: Dispatched) -> None:
-        """Raises what the work noticed of this route's arguments: an expert id out of range, an out_rows_max that was
-        too small. Waits for the current stream. Local."""
+        """Raises what the work noticed of the arguments of a route: an expert id out of range, an out_rows_max that was
+        too small. Waits for the current stream. Local. `dispatched`: what dispatch() returned."""
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
         status = self.handle_of(dispatched).status()
@@ -255,7 +256,8 @@ class Dispatcher:
             raise status
 
     def handle_of(self, dispatched: Dispatched) -> Handle:
-        """The handle that has the route, for its other methods. Local. It belongs to this object."""
+        """The moecomm.Handle that has the route of `dispatched`, for its other methods. Local. It belongs to this object.
+        Raises InvalidUsage if a later dispatch has taken it."""
         return self.ring.use(int(dispatched.ticket.item()))
 
     def destroy(self) -> None:
@@ -284,6 +286,7 @@ class Dispatcher:
         return None
 
     def stream(self) -> Any:
+        """torch's current stream, behind the communicator's earlier steps; None on CPUs."""
         if self.comm.native.pointer is None:
             raise errors.InvalidUsage("the communicator has been destroyed")
         return current_stream(self.comm)

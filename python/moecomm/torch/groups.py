@@ -103,7 +103,7 @@ def communicator(
               or an mpi4py communicator
     device    where the tensors of its steps are: "cuda", "cuda:1", an ordinal, or "cpu". It chooses the backend. None:
               the current GPU if torch has one, otherwise the CPU
-    settings  the keywords of moecomm.Communicator but for backend
+    settings  the keywords of moecomm.Communicator but for backend and device
 
     Raises TypeError or ValueError for a group or device that cannot serve, and what Communicator raises. If rank 0
     cannot make the id, all ranks raise its error."""

@@ -52,8 +52,12 @@ def device_of(comm: Communicator) -> torch.device:
 
 class WindowTensor:
     """Window memory with a tensor over it: peers write `tensor` as out_rows of a dispatch, and read it as rows of a
-    high-throughput combine, without a copy. The memory comes from heap_bytes. `tensor` and its views are valid until
-    free() or the communicator's destroy, and nothing else frees the memory."""
+    high-throughput combine, without a copy. `tensor` and its views are valid until free() or the communicator's
+    destroy(), and nothing else frees the memory. window_tensor() makes it.
+
+    comm   a Communicator with the setting heap_bytes, from which the memory comes
+    shape  of the tensor
+    dtype  of the tensor"""
 
     def __init__(self, comm: Communicator, shape: Sequence[int], dtype: torch.dtype):
         nbytes = math.prod(int(extent) for extent in shape) * dtype.itemsize

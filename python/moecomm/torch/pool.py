@@ -106,7 +106,7 @@ def window_pool(comm: Communicator) -> Iterator[None]:
 
 
 def release_window_pool(comm: Communicator) -> None:
-    """Gives the heap back what torch keeps for window_pool and no tensor uses, of all threads: the rest comes back with
+    """Gives the heap of `comm` back what torch keeps for window_pool and no tensor uses, of all threads: the rest comes back with
     the first torch.cuda.empty_cache() after its tensors, and so does all once the Communicator has been dropped. Calls
     empty_cache(), which waits for the device. Local. Not while a thread is inside the pool."""
     if _pools.pop(comm, None) is not None:

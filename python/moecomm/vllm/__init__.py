@@ -18,8 +18,8 @@ __all__ = ["Classes", "MissingInterface", "build", "install", "plugin"]
 class Classes(NamedTuple):
     """The adapter's classes, derived from vLLM's.
 
-    HtManager, LlManager  all-to-all managers for the two formats
-    Standard, Batched     prepare and finalize"""
+    HtManager, LlManager  all-to-all managers for the standard and the batched format
+    Standard, Batched     prepare and finalize for these formats"""
 
     HtManager: Type[Any]
     LlManager: Type[Any]

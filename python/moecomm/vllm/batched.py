@@ -39,7 +39,7 @@ class Batched(PrepareAndFinalize):
 
     @staticmethod
     def maybe_roundup_layer_hidden_size(hidden_size: int) -> int:
-        """Rows that may be cast are multiples of 128 elements."""
+        """hidden_size, rounded up to a multiple of 128, as rows that may be cast must be."""
         return round_up(hidden_size, BLOCK)
 
     def __init__(
@@ -62,7 +62,7 @@ class Batched(PrepareAndFinalize):
         self.global_to_physical, self.physical_to_global, self.local_expert_global_ids = tables
 
     def post_init_setup(self, fused_experts: Any) -> None:
-        """Asks the experts whether they take scales as packed powers of two. vLLM calls it once they are known."""
+        """Asks the experts, fused_experts, whether they take scales as packed powers of two. vLLM calls it once they are known."""
         packed = getattr(fused_experts, "supports_packed_ue8m0_act_scales", None)
         self.use_ue8m0_dispatch = bool(self.use_fp8_dispatch and packed is not None and packed())
 
@@ -100,6 +100,8 @@ class Batched(PrepareAndFinalize):
         topk_ids      [tokens, topk] int64 or int32: global expert, -1 = unused
         num_experts   a multiple of the ranks
         expert_map    not read
+        apply_router_weight_on_input  multiplies rows by weights before they travel; top-1 only
+        defer_input_quant  False: anything else raises NotImplementedError
         quant_config  block_shape must be 128 wide with use_fp8_dispatch; otherwise rows are quantised behind the hook
 
         Returns the hook, which receives, and the receiver, which returns rows [local experts, ranks *

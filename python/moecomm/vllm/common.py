@@ -44,7 +44,10 @@ def finish(begun: Any) -> Any:
 
 class PrepareAndFinalize:
     """The base of both classes. build() derives them from these and from vLLM's abstract class. One object serves one
-    layer, and remembers the route of each micro-batch between prepare and finalize."""
+    layer, and remembers the route of each micro-batch between prepare and finalize.
+
+    buffer           of a manager's get_handle()
+    num_dispatchers  ranks that send tokens"""
 
     engine: Any
 
@@ -63,7 +66,7 @@ class PrepareAndFinalize:
         return True
 
     def topk_indices_dtype(self) -> torch.dtype:
-        """What the router is to make. int32 is taken too."""
+        """The dtype that the router is to make: int64. int32 is taken too."""
         return torch.int64
 
     def supports_async(self) -> bool:
@@ -71,20 +74,20 @@ class PrepareAndFinalize:
         return True
 
     def prepare(self, *arguments: Any, **keywords: Any) -> Prepared:
-        """prepare_async(), and all that it returns to be called."""
+        """prepare_async() with these arguments, and then all that it returns to be called. Returns what the receiver does."""
         prepared: Prepared = finish(self.prepare_async(*arguments, **keywords))
         return prepared
 
     def finalize(self, *arguments: Any, **keywords: Any) -> None:
-        """finalize_async(), and all that it returns to be called."""
+        """finalize_async() with these arguments, and then all that it returns to be called."""
         finish(self.finalize_async(*arguments, **keywords))
 
     def prepare_async(self, *_: Any, **__: Any) -> Any:
-        """Of the derived class."""
+        """Quantises and sends: see the derived classes."""
         raise NotImplementedError
 
     def finalize_async(self, *_: Any, **__: Any) -> Any:
-        """Of the derived class."""
+        """Sends the results back and sums them: see the derived classes."""
         raise NotImplementedError
 
     def _keep(self, handle: Any) -> None:

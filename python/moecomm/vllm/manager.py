@@ -26,8 +26,9 @@ class Manager:
     support_fault_tolerance = False
 
     def __init__(self, cpu_group: Any, tcp_store_group: Optional[Any] = None):
-        """cpu_group: of all ranks of the experts. tcp_store_group: the same ranks where torch knows no such group, as
-        with elastic expert parallelism; it then carries the unique id."""
+        """cpu_group        of all ranks of the experts
+        tcp_store_group  the same ranks where torch knows no such group, as with elastic expert parallelism; it then
+                         carries the unique id"""
         groups = (cpu_group,) if tcp_store_group is None else (cpu_group, tcp_store_group)
         super().__init__(*groups)
         if getattr(getattr(self._config(), "parallel_config", None), "enable_fault_tolerance", False):
@@ -46,8 +47,8 @@ class Manager:
         return self._buffer
 
     def set_num_sms(self, num_sms: int) -> None:
-        """Multiprocessors of later high-throughput calls. Odd numbers are rounded down, 1 up. All that the GPU has, which
-        vLLM passes behind steps with two micro-batches, leave the choice to the library again."""
+        """Multiprocessors of later high-throughput calls. Odd values of num_sms are rounded down, 1 up. All that the GPU
+        has, which vLLM passes behind steps with two micro-batches, leave the choice to the library again."""
         num_sms = integer(num_sms, "num_sms", 1)
         if torch.cuda.is_available() and num_sms >= torch.cuda.get_device_properties("cuda").multi_processor_count:
             return Buffer.reset_num_sms()
@@ -68,11 +69,11 @@ class Manager:
         raise NotImplementedError(f"query_active_mask: {NO_MASKS}")
 
     def query_fault(self) -> torch.Tensor:
-        """Raises NotImplementedError."""
+        """Raises NotImplementedError: see query_active_mask()."""
         raise NotImplementedError(f"query_fault: {NO_MASKS}")
 
     def clean_buffers(self) -> None:
-        """Raises NotImplementedError."""
+        """Raises NotImplementedError: see query_active_mask()."""
         raise NotImplementedError(f"clean_buffers: {NO_MASKS}")
 
     def destroy(self) -> None:
@@ -88,7 +89,7 @@ class HtManager(Manager):
     low_latency = False
 
     def get_handle(self, kwargs: Dict[str, Any]) -> Buffer:
-        """The Buffer. kwargs: empty. The most tokens of a rank are vLLM's max_num_batched_tokens, unless
+        """The Buffer of all layers. `kwargs` is empty. The most tokens of a rank are vLLM's max_num_batched_tokens, unless
         MOECOMM_TOKENS_MAX or moecomm.deep_ep.configure() says otherwise. Collective when first called."""
         if kwargs:
             raise TypeError(f"get_handle: {', '.join(sorted(kwargs))} given, expected no arguments")
@@ -112,9 +113,11 @@ class LlManager(Manager):
         return 0
 
     def get_handle(self, kwargs: Dict[str, Any]) -> Buffer:
-        """The Buffer, with memory for layers of this shape, so that a later capture finds it. Collective.
+        """The Buffer of all layers, with memory for those of this shape, so that a later capture finds it. Collective.
 
-        kwargs: max_num_tokens_per_dp_rank, token_hidden_size, num_ep_ranks, num_global_experts, num_local_experts"""
+        kwargs  max_num_tokens_per_dp_rank, token_hidden_size, num_ep_ranks, num_global_experts, num_local_experts
+
+        Raises ValueError if these do not fit the group."""
         return self._handle(**kwargs)
 
     def _handle(

@@ -21,7 +21,7 @@ class Standard(PrepareAndFinalize):
 
     @staticmethod
     def maybe_roundup_layer_hidden_size(hidden_size: int, dtype: torch.dtype) -> int:
-        """Rows are multiples of 16 bytes."""
+        """hidden_size, rounded up so that rows of dtype are multiples of 16 bytes."""
         return round_up(hidden_size * dtype.itemsize, 16) // int(dtype.itemsize)
 
     def __init__(self, buffer: Buffer, num_dispatchers: int, dp_size: int, rank_expert_offset: int):
@@ -122,6 +122,7 @@ class Standard(PrepareAndFinalize):
         output                  [tokens, hidden], written in place
         fused_expert_output     [n, topk, hidden], or what weight_and_reduce_impl takes, in bfloat16, float16 or float32
         topk_weights, topk_ids  [n, topk] of prepare
+        apply_router_weight_on_input  the weights have been applied
         weight_and_reduce_impl  applies the weights and sums; the delegate stands for vLLM's contiguous one
 
         Returns the receiver: output is valid behind it."""

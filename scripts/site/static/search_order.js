@@ -2,7 +2,7 @@
 // Sphinx puts this before its own search, and takes all of the numbers below from here.
 const SHELVES = [
   [/^(index$|docs\/guide\/)/, 20],
-  [/^(interface|cpp|programs|docs\/reference)\//, 10],
+  [/^(interface|cpp|python|programs|docs\/reference)\//, 10],
   [/^(docs\/decisions|tests|src|examples|include)\/|^CHANGELOG$|^docs\/internals\/notebook$/, -10],
 ];
 
