@@ -30,6 +30,7 @@ if [ "$what" = all ]; then
   packages="$packages debootstrap ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy"
   packages="$packages libbenchmark-dev python3-venv iproute2 qemu-system-x86 busybox-static" # test networks; tests/rxe_vm
   packages="$packages doxygen" # scripts/site.sh
+  packages="$packages python3-pytest python3-pytest-xdist" # the tests of the Python packages, side by side
 fi
 [ "$what" != deb ] || packages="$packages dpkg-dev file"
 [ "$what" != peers ] || packages="$packages libopenmpi-dev openmpi-bin"

@@ -161,8 +161,8 @@ step_package() {
     tests/package/wheel_test.sh "$main_build"
 }
 
-# The binding's own tests, with its types and an engine's dispatcher, then the example. Debian's Python has numpy where another one may not. Without torch, tests
-# that need it say that they were skipped.
+# The binding's own tests, with its types and an engine's dispatcher, then the example. Debian's Python has numpy where
+# another one may not. Without torch, tests that need it say that they were skipped.
 step_python() {
   build_main "${shipped[@]}" || return
   local python=python3
@@ -175,7 +175,12 @@ step_python() {
     echo "types will not be checked"
   scripts/engines.sh megatron-core || echo "the test of Megatron's dispatcher will be skipped"
   export MOECOMM_LIBRARY=$main_build/src/libmoecomm.so PYTHONDONTWRITEBYTECODE=1
-  "$python" -m unittest discover -s python/tests || return
+  # Modules side by side, where there is a runner for that, because their ranks mostly wait for each other.
+  if "$python" -c 'import xdist' 2>/dev/null; then
+    "$python" -m pytest -q -p no:cacheprovider -n "$jobs" --dist loadfile --durations 10 python/tests || return
+  else
+    "$python" -m unittest discover -s python/tests || return
+  fi
   "$python" -c 'import numpy' 2>/dev/null || { skip "the example needs numpy"; return; }
   "$main_build/src/moerun" -n 4 "$python" examples/moe_layer.py
 }
