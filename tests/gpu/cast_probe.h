@@ -1,5 +1,5 @@
-// What device/rows/cast_row.h makes of a piece of a row that is cast, as bits, for every format. nvcc compiles it for
-// the GPU, and the host compiler compiles it for the CPU. cast_test.cc compares the two.
+// The results of device/rows/cast_row.h for a piece of a row that is cast, as bits, for every format. nvcc compiles it
+// for the GPU, and the host compiler compiles it for the CPU. cast_test.cc compares the two.
 #pragma once
 
 #include <vector>

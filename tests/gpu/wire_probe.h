@@ -26,7 +26,7 @@ struct WireAnswer {
   bool leftEmpty = true;            // the places where words had landed
 };
 
-// What a warp makes of its part: all on one sum.
+// The results of a warp for its part.
 struct ProbeSum {
   WireRow format;
   WirePart which;
