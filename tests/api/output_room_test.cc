@@ -289,7 +289,7 @@ class RoomyRank {
     const std::int64_t indices = (call.padding & moePadIndices) != 0 ? padded : 0;
     experts_->expectFilled("outRowExperts", indices, -1);
     ranges_->expectFilled("outLayoutRange", perExpert() ? 2 * kRanks : 0, std::int64_t{0});
-    if (call.differs && case_.mode == moeModeLl) return;  // what the dispatch itself stores may be anything
+    if (call.differs && case_.mode == moeModeLl) return;  // arrays that the dispatch itself stores may hold anything
     offsets_->expectFilled("outExpertOffsets", 3, 0);
     const bool blocks = args_.describe.outBlockOffsets != nullptr;
     blockOffsets_->expectFilled("outBlockOffsets", blocks ? 3 : 0, 0);

@@ -226,7 +226,7 @@ TEST(Cast, OfWhatIsNoNumberHasTheScaleOfNoneWhereCodesHaveNone) {
   EXPECT_EQ(mxfp8.codes[1], 0x7f);
   EXPECT_EQ(mxfp8.codes[2], 0xff);
   const ReferenceCast mxfp4 = castOf({moeCastMxfp4}, {6, kNoNumber, -6, kEndless});
-  EXPECT_EQ(mxfp4.scales[0], 0xffu);  // of the first block alone
+  EXPECT_EQ(mxfp4.scales[0], 0xffu);  // only the first block's scale
   EXPECT_EQ(mxfp4.codes[0], 0x00);
   EXPECT_EQ(mxfp4.codes[1], 0x08);
   const ReferenceCast nvfp4 = castOf({moeCastNvfp4}, {6, -kNoNumber});

@@ -12,7 +12,7 @@ namespace moe::test {
 
 struct PayloadCase {
   std::vector<WordsForm> forms;  // empty: side payload is one array
-  bool columns = false;          // of the arrays that are given
+  bool columns = false;          // the arrays that are given lie in columns
 
   explicit operator bool() const { return !forms.empty(); }
   int words() const;
