@@ -15,7 +15,7 @@ namespace moe::perf {
 
 // How the bytes move.
 struct CeilingVariant {
-  int stages;  // of bulk copies; 0: plain loads and stores of 16 bytes
+  int stages;  // stages of bulk copies; 0: plain loads and stores of 16 bytes
   int warps;   // per multiprocessor
 
   std::string name(int multiprocessors) const;

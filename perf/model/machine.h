@@ -12,16 +12,16 @@ enum class Transport : int { ibgda, proxy };  // the poster of a rail's messages
 
 // How steps post to an adapter's queue: a warp calls for up to 32 puts to one rank.
 struct Calls {
-  double callUs = 0;  // of one warp. 0: posting has a fixed cost per message, whoever posts
+  double callUs = 0;  // time of one warp's call. 0: posting has a fixed cost per message, whoever posts
   double ringUs = 0;  // extra time of a call that rings
-  int warps = 1;      // that post at the same time, each to its own rank
+  int warps = 1;      // warps that post at the same time, each to its own rank
 };
 
 struct Machine {
   std::string name;
   int domainRanks = 8;          // ranks that load and store each other's memory
   double nvlinkGBs = 0;         // to the other ranks of the domain, as operations reach it
-  double railGBs = 0;           // of the rank's own network adapter
+  double railGBs = 0;           // speed of the rank's own network adapter
   double startUs = 0;           // an operation that moves almost nothing, within a domain
   double railLatencyUs = 0;     // from a post to the flag's arrival on another machine
   double forwardLatencyUs = 0;  // from a flag's arrival to the next rank of the domain
@@ -31,7 +31,7 @@ struct Machine {
 
 struct Workload {
   int ranks = 64;
-  int tokens = 128;  // of each rank
+  int tokens = 128;  // tokens of each rank
   int hidden = 7168;
   int topk = 8;
   int experts = 0;      // 0: the smallest multiple of ranks that is at least 256

@@ -32,7 +32,7 @@ struct Options {
   int hidden = 7168;
   int topk = 8;
   int experts = 256;
-  int groups = 8;          // of experts, with group-limited routing
+  int groups = 8;          // groups of experts, for group-limited routing
   int groupsPerToken = 4;  // at most this many for a token
   int sms = 0;
   int iters = 20;
@@ -69,7 +69,7 @@ struct Options {
   std::int32_t sideBytes() const { return rowShape().sideFloats * 4; }
   std::int32_t rowBytes() const { return hidden * elementBytes(format); }
   std::int32_t combineRowBytes() const { return hidden * elementBytes(combineFormat(format)); }
-  int reportsOnStandardOutput() const;  // of json, csv and plot
+  int reportsOnStandardOutput() const;  // how many of json, csv and plot go there
   bool staysInSlots() const;            // rows stay in the handle's own memory (moeHandleGetView)
   int tokensMax() const;
   // With a cast: words of a row's scales, bytes of its codes, and of the row as it arrives in its slot, with its

@@ -11,7 +11,7 @@ struct Provenance {
   std::string host;
   std::string date;    // start of the run, UTC: 2026-11-23T13:00:00Z
   std::string cpu;     // model name
-  std::string driver;  // of NVIDIA GPUs; empty without one
+  std::string driver;  // driver of NVIDIA GPUs; empty without one
 };
 
 Provenance findProvenance();

@@ -138,11 +138,11 @@ class Session {
   OutputMemory outRows_;
   OutputMemory outSide_;
   OutputMemory outScales_;                // with a cast; rows in slots have their scales behind them instead
-  Buffer<std::int32_t> outBlockOffsets_;  // of EXPERT_MAJOR with scales in blocks
+  Buffer<std::int32_t> outBlockOffsets_;  // for EXPERT_MAJOR with scales in blocks
   bool inSlots_ = false;  // LL RANK_MAJOR: rows stay in the handle's memory, and combine reads them there
   moeHandleView_t view_ = MOE_HANDLE_VIEW_INITIALIZER;
   int slotCount_ = 0;            // nranks * tokensMax
-  std::size_t outRowCount_ = 0;  // of the larger version
+  std::size_t outRowCount_ = 0;  // rows of the larger version
   Buffer<std::int32_t> outTopkIdx_;
   Buffer<float> outTopkWeights_;
   Buffer<std::int32_t> outSources_;

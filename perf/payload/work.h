@@ -1,7 +1,7 @@
 // The work of moe_perf on rows: fill the sources, run the experts, count wrong elements. Each kind is a plain struct
-// that handles one row, so that the host runs it in a loop and the GPU as a kernel. None of them touches a message. A
-// call handles the columns (or groups of columns) first, first + step, ... of a row. The host handles all of them in
-// one call, and each thread of a GPU block its share.
+// that handles one row, so that the host runs it in a loop and the GPU as a kernel. No kind touches a message. A call
+// handles the columns (or groups of columns) first, first + step, ... of a row. The host handles all of them in one
+// call, and each thread of a GPU block its share.
 #pragma once
 
 #include <cstdint>

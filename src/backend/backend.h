@@ -1,5 +1,5 @@
-// What a communicator needs from the machine: memory, and a way to run a step. The host backend runs steps in the call,
-// on its thread and others. The cuda backend runs them as kernels on a stream.
+// The services that a communicator needs from the machine: memory, and a way to run a step. The host backend runs steps
+// in the call, on its thread and others. The cuda backend runs them as kernels on a stream.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@ struct LaunchShape {
   int warps() const { return blocks * (warpsPerBlock + describingWarps); }
 };
 
-// What one operation moves: everything that the choice of its shape needs.
+// The work of one operation, as far as the choice of its shape needs it.
 struct Workload {
   Step step;
-  int tokensMax;              // the handle's: tells whether latency or bandwidth counts
+  int tokensMax;              // that of the handle; it decides whether latency or bandwidth counts
   int rows;                   // most rows that this rank's warps share
   std::uint32_t rowBytes;     // 0: no payload
   int sms;                    // 0: the backend's choice

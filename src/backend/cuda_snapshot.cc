@@ -75,7 +75,7 @@ class CudaSnapshot final : public Snapshot {
   const std::uint8_t* take(Deadline end) override {
     const DeviceScope scope(device_);
     const CaptureIsOthers relaxed;
-    if (!copies_.drained(end)) return nullptr;  // of an earlier call that was given up
+    if (!copies_.drained(end)) return nullptr;  // waits for copies of an earlier call that was given up
     if (!cudaOk(cudaMemcpyAsync(copy_.get(), memory_, bytes_, cudaMemcpyDeviceToHost, copies_.get()))) return nullptr;
     return copies_.drained(end) ? copy_.get() : nullptr;
   }

@@ -33,7 +33,7 @@ struct WarpIndex {
   MOE_HOST_DEVICE int block() const { return index - inBlock * blocks; }
 };
 
-// What a warp does in a divided step: `move` moves rows, `describe` tells the caller what they are, `all` does both.
+// The duty of a warp in a divided step: `move` moves rows, `describe` fills the arrays about them, `all` does both.
 enum class Duty { all, move, describe };
 
 // A warp's position among all warps that run a step, and among those with its duty.

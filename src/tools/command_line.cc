@@ -37,7 +37,7 @@ std::vector<std::string> optionNames(const CLI::App& app) {
   return names;
 }
 
-// What the parser did not expect: unknown options, or words if no such option exists.
+// Arguments that the parser did not expect: unknown options, or words if no such option exists.
 std::string unexpected(const CLI::App& app) {
   const std::vector<std::string> known = optionNames(app);
   std::string sentence;

@@ -1,5 +1,5 @@
 // moe_top shows running jobs from outside: what each rank of this host does, how fast it is, and for which rank it
-// waits. It asks the sockets of a folder, which jobs offer if they are told to (MOECOMM_WATCH_FOLDER).
+// waits. It asks the sockets of a folder. Jobs make these sockets if MOECOMM_WATCH_FOLDER is set.
 #include "tools/moe_top.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// moerun starts N ranks of a program, on this machine or over ssh, and gives each its place in the group. It knows
-// nothing of the library but the names of the environment variables.
+// moerun starts N ranks of a program, on this machine or over ssh, and gives each its place in the group. Of the
+// library it knows only the names of the environment variables.
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/random.h>
@@ -191,7 +191,7 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->allow_extra_args(false);
 }
 
-// What the parser leaves over is the command. A leading "--" only ends our options.
+// The arguments that the parser leaves over are the command. A leading "--" only ends our options.
 void takeCommand(std::vector<std::string> words, Arguments& arguments) {
   const bool separated = !words.empty() && words.front() == "--";
   if (separated) words.erase(words.begin());

@@ -1,4 +1,5 @@
-// What all ranks of a moerun job share, the environment of each rank, and the program that starts one on another host.
+// The values that all ranks of a moerun job share, the environment of each rank, and the program that starts one on
+// another host.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace moe::tools {
 
-// What all ranks of a job share.
+// The values that all ranks of a job share.
 struct Job {
   int nranks = 0;
   std::string root;    // host:port where rank 0 listens

@@ -18,7 +18,7 @@ struct Placement {
   int localCount = 0;
   std::string host;
   bool local = true;            // started by fork rather than through ssh
-  std::vector<int> processors;  // that the rank may use; empty: all of moerun's
+  std::vector<int> processors;  // processors that the rank may use; empty: all of moerun's
 };
 
 // Parses "a,b" or "a:4,b:4". An IPv6 address with slots is written "[fe80::1]:4". Throws moe::Error.

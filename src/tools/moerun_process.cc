@@ -59,7 +59,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-// What the child needs between fork and exec, where it must not allocate.
+// The data that the child needs between fork and exec, where it must not allocate.
 struct Start {
   int in, out, err;
   pid_t launcher;

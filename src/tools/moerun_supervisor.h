@@ -49,7 +49,7 @@ class Supervisor {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // What happens next unless an event intervenes.
+  // The next step, unless an event intervenes.
   enum class Phase { running, grace, terminating, killed, writing };
 
   struct Rank {

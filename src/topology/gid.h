@@ -31,7 +31,7 @@ std::optional<Gid> parseGid(const std::string& text);
 
 struct GidPrefix {
   Gid gid{};
-  int bits = 0;  // of 128, also for IPv4
+  int bits = 0;  // number of bits of the prefix, of 128, also for IPv4
 
   bool covers(const Gid& other) const;
 };

@@ -11,7 +11,7 @@ namespace moe::topology {
 namespace {
 
 constexpr const char* kRoceV2 = "RoCE v2";
-constexpr int kSubnetBits = 64;  // of an InfiniBand GID
+constexpr int kSubnetBits = 64;  // bits of the subnet prefix in an InfiniBand GID
 
 GidChoice chosen(const GidEntry& entry) {
   return {entry.index, entry.gid, ""};

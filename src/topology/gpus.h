@@ -39,7 +39,8 @@ struct GpuLink {
 struct GpuInventory {
   std::vector<Gpu> gpus;
   std::vector<std::vector<GpuLink>> links;  // [from][to]
-  int driverVersion = 0;                    // of the CUDA driver interface: 13000 is 13.0; 0 if there is no driver
+  int driverVersion = 0;                    // version of the CUDA driver interface: 13000 is 13.0; 0 if there is no
+                                            // driver
   std::string reason;                       // why there are no GPUs; otherwise empty
 };
 

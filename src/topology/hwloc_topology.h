@@ -1,4 +1,4 @@
-// What hwloc knows about a machine: this one, or one from an XML file. topology.h and pci_tree.h read it. hwloc is
+// A machine as hwloc describes it: this one, or one from an XML file. topology.h and pci_tree.h read it. hwloc is
 // loaded at run time. Without it only the reason is known. This file uses only types of hwloc's header, because its
 // inline functions would need the library.
 #pragma once

@@ -1,4 +1,4 @@
-// What NVIDIA's management library knows about NVLink and the CUDA driver does not report. It is loaded at run time.
+// Facts about NVLink from NVIDIA's management library, which the CUDA driver does not report. It is loaded at run time.
 #pragma once
 
 #include <memory>

@@ -15,7 +15,7 @@ struct PciPlace {
   int package = -1;
 };
 
-// What two devices have in common, nearest first.
+// The nearest thing that two devices have in common. The nearest value comes first.
 enum class Distance { pcieSwitch, hostBridge, numaNode, package, machine };
 
 // "same switch", "same host bridge", ...

@@ -15,7 +15,7 @@ enum class Presence { present, missing, unknown };
 // "present", "missing", "not checkable here".
 const char* nameOf(Presence presence);
 
-// What needs the prerequisite, slowest first. kGpuMemory: any RDMA, if ranks have GPUs.
+// The feature that needs the prerequisite, slowest first. kGpuMemory: any RDMA, if ranks have GPUs.
 enum class NeededFor { verbs, gpuMemory, ibgda, gpuRings, speed };
 
 struct Prerequisite {
@@ -38,8 +38,8 @@ struct SystemPlaces {
 std::vector<Prerequisite> checkPrerequisites(const Topology& topology, const Rdma& rdma,
                                              const SystemPlaces& places = {});
 
-// What ranks of this machine would use towards other hosts, and why nothing better: "verbs, not IBGDA: mlx5 adapters:
-// ...". This tries nothing. It names what could not be checked, and assumes that it is there.
+// The transport that ranks of this machine would use towards other hosts, and why no better one: "verbs, not IBGDA:
+// mlx5 adapters: ...". This tries nothing. It names what could not be checked, and assumes that it is there.
 std::string transportBetweenHosts(const std::vector<Prerequisite>& prerequisites, bool hasGpu);
 
 }  // namespace moe::topology

@@ -13,7 +13,7 @@ namespace moe::topology {
 
 struct Rdma {
   NicChoice nics;
-  std::vector<RdmaPlan> plans;  // of the usable rails
+  std::vector<RdmaPlan> plans;  // plans of the usable rails
 };
 
 // Throws moe::Error if the settings ask for something that does not exist.

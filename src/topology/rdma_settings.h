@@ -1,4 +1,4 @@
-// What a user may set for RDMA: the variables MOECOMM_NICS and MOECOMM_RDMA_*, and SYSFS_PATH for tests.
+// The settings of a user for RDMA: the variables MOECOMM_NICS and MOECOMM_RDMA_*, and SYSFS_PATH for tests.
 // src/comm/config/config.cc reads them and checks the ranges of numbers. Texts are parsed where they are used.
 #pragma once
 
@@ -31,12 +31,12 @@ struct RdmaSettings {
   std::int32_t gidFamily = 0;     // a GidFamily
   std::string gidPrefix;          // empty: any
   std::int32_t mtu = 4096;        // at most
-  std::int32_t trafficClass = 0;  // of RoCE: DSCP in the upper six bits
+  std::int32_t trafficClass = 0;  // for RoCE: DSCP in the upper six bits
   std::int32_t serviceLevel = 0;
   std::int32_t queuePairs = 0;  // per peer; 0: chosen
   std::int32_t ackTimeout = 0;  // 4.096 us times 2 to the power of this; 0: chosen
   std::int32_t retries = 7;
-  std::int32_t threads = 0;   // that post for steps; 0: chosen
+  std::int32_t threads = 0;   // threads that post for steps; 0: chosen
   std::int32_t doorbell = 0;  // a Doorbell
   std::int32_t softUar = 0;   // 1: the registers are memory
   std::string sys = "/sys";   // where sysfs is

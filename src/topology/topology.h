@@ -52,7 +52,7 @@ struct Nic {
   bool rdma = false;
   std::vector<RdmaPort> ports;
   std::vector<std::string> interfaces;  // network interfaces of the same adapter
-  long speedMbps = -1;                  // of the interface; -1 if unknown
+  long speedMbps = -1;                  // speed of the interface; -1 if unknown
   bool up = false;
   std::filesystem::path device;  // in sysfs, resolved
 };

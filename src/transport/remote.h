@@ -17,7 +17,7 @@
 
 namespace moe {
 
-// What a transport is made from. The references outlive it.
+// The things from which a transport is made. The references outlive it.
 struct RemoteSetup {
   int rank, nranks;
   std::vector<int> peers;  // the ranks of other domains, in order

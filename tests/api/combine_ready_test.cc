@@ -1,6 +1,6 @@
-// Combines that begin before the rows of the experts are made (moeReady_t). A thread makes the rows of a
-// rank block by block, the last block first, while the combine runs. The bits are those of a combine of rows that are
-// there.
+// Combines that begin before the rows of the experts are made (moeReady_t). A thread makes the rows of a rank block by
+// block, the last block first, while the combine runs. The result has the same bits as a combine of rows that are
+// ready.
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -128,7 +128,7 @@ TEST(CombineReady, HasTheBitsOfACombineOfRowsThatAreThere) {
           ReadyStep step(context, {mode, layout, blockRows, blockRows == 64 ? moeWeightsApply : moeWeightsApplied,
                                    blockRows == 0 ? moeSendOnly : 0, moeWireRow});
           const std::vector<float> plain = step.plain();
-          for (std::uint32_t value = 1; value <= 2; ++value) {  // words go on from where they are
+          for (std::uint32_t value = 1; value <= 2; ++value) {  // the words are not cleared between steps
             EXPECT_EQ(step.behindBlocks(value, step.wordCount()), plain) << "target " << value;
           }
         });
@@ -147,7 +147,7 @@ TEST(CombineReady, GoesWithAWireFormat) {
   }
 }
 
-// The other rank waits for this one, a little longer.
+// The other rank waits for this one a little longer.
 TEST(CombineReady, NamesTheExpertWhoseBlockNeverComes) {
   for (const int mode : {moeModeHt, moeModeLl}) {
     moeConfig_t quick = wideConfig();
@@ -187,7 +187,7 @@ TEST(CombineReady, IsRefusedWhereItCannotCount) {
     refuses(aligned, 63, words, "args.ready.blockRows is 63, must be 0, 64 or 128");
     refuses(aligned, 128, words, "args.ready.blockRows is 128, but config.expertAlignment is 64");
     refuses(aligned, 64, reinterpret_cast<const char*>(words) + 2, "args.ready.words is ");
-    for (Calls* calls : {&flat, &slots}) {  // they are as they were
+    for (Calls* calls : {&flat, &slots}) {  // the words are unchanged
       MOE_EXPECT_OK(calls->combine(calls->combineArgs()), context);
       calls->expectSums(2.0f);
     }

@@ -1,4 +1,4 @@
-// Weights that a combine brings, instead of those of the route (moeHandleConfig_t.combineWeights).
+// Weights that a combine carries, instead of those of the route (moeHandleConfig_t.combineWeights).
 #include "support/api/moe_step.h"
 #include "support/api/refusal_calls.h"
 
@@ -31,7 +31,7 @@ void runUntilExperts(MoeStep& step, int iteration) {
   step.runExperts();
 }
 
-// Operations of a handle that brings none come in between, on the same set of slots and the same channel.
+// Operations of a handle without such weights come in between, on the same set of slots and the same channel.
 TEST_P(CombineWeights, CountInEveryLayoutAndMode) {
   moeConfig_t one = config();
   one.llSets = 1;

@@ -1,5 +1,4 @@
-// Combines whose rows travel in a wire format: whole steps against the reference, on both backends, and what is
-// refused.
+// Combines whose rows travel in a wire format: whole steps against the reference, on both backends, and refused calls.
 #include "support/api/moe_step.h"
 #include "support/api/refusal_calls.h"
 

@@ -1,4 +1,4 @@
-// Scales in blocks of 128 rows, through moecomm.hpp: how large the arrays must be, and what comes.
+// Scales in blocks of 128 rows, through moecomm.hpp: the sizes that arrays need, and their content.
 #include <cstdint>
 
 #include "support/api/cpp_world.h"

@@ -176,7 +176,7 @@ TEST(CppOwner, ALeavingRankEndsTheWaitOfOthersWithAnError) {
         handle.route({});
       });
       EXPECT_EQ(comm.asyncError(), moeRemoteError);
-      comm.destroy();  // a failed one too ends without an error
+      comm.destroy();  // a failed communicator ends without an error too
     });
   }
 }
@@ -288,7 +288,7 @@ TEST(CppOwner, OutputsOfADispatchThatAreTooSmallAreRefused) {
     moecomm::DispatchArgs args(rows, out, 4);
     args.setOutSourceIndex(ints);
     std::int32_t enough[3] = {};
-    args.describe.outSourceIndex = enough;  // an address of one's own is not measured by the array before it
+    args.describe.outSourceIndex = enough;  // an address that the caller passes is not measured by the array before it
     flat.dispatch(args);
   });
 }
@@ -330,7 +330,7 @@ TEST(CppOwner, ArraysOfACombineThatAreTooSmallAreRefused) {
   });
 }
 
-// What a combine must read depends on the latest route and its bound.
+// The rows that a combine must read depend on the latest route and its bound.
 TEST(CppOwner, SizesFollowTheRoute) {
   cppWorld(1, cppConfig(), [](Communicator& comm, int) {
     Handle flat(comm, HandleConfig(4, 2));

@@ -9,7 +9,7 @@
 
 namespace moe::test {
 
-// A row type of a user's own.
+// A user-defined row type.
 struct CppBfloat16 {
   std::uint16_t bits;
 };
@@ -290,7 +290,7 @@ TEST(CppStep, KnowsHowManyScalesACastMakes) {
   });
 }
 
-// Rows that stay where they came, and results that are written where peers read them.
+// Rows that stay in their slots, and results that are written where peers read them.
 TEST(CppStep, NeedsNoOutputWithRankMajorSlots) {
   cppWorld(2, cppConfig(), [](moecomm::Communicator& comm, int rank) {
     moecomm::HandleConfig shape(2, 1, moeLayoutRankMajor);

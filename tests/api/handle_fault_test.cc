@@ -35,7 +35,7 @@ TEST_P(HandleFaults, EntriesThatCannotBeRefuseTheRouteOnAllRanks) {
   }
 }
 
-// Rank 1 lacks something in a dispatch or combine. HT: all ranks know. LL: it alone does, and what it holds counts as
+// Rank 1 lacks something in a dispatch or combine. In HT all ranks know. In LL only rank 1 knows, and its rows count as
 // zeros.
 void expectLack(Calls& calls, const RankContext& context, int mode, const std::string& sentence) {
   const bool knows = mode == moeModeHt || context.rank == 1;
@@ -70,7 +70,7 @@ TEST_P(HandleFaults, OutputsThatAreTooSmall) {
   });
 }
 
-// What engines read in a graph.
+// Engines read such outputs in a graph.
 TEST_P(HandleFaults, APaddedDispatchThatDeliversNothingIsAllPadding) {
   for (int mode : {moeModeHt, moeModeLl}) {
     world(2, small(), [&](RankContext& context) {
@@ -181,7 +181,7 @@ TEST_P(HandleFaults, CombinesThatDifferAreNamedByTheField) {
   }
 }
 
-// Each rank is a domain. The one that lacks something names it, and the other says where that is.
+// Each rank is a domain. The rank that lacks something names it, and the other rank names that rank.
 TEST_P(HandleFaults, OtherDomainsHearOfAFault) {
   moeConfig_t apart = small();
   apart.domainSize = 1;
@@ -221,7 +221,7 @@ TEST_P(HandleFaults, OtherDomainsHearOfAFault) {
   }
 }
 
-// Two domains of two ranks: the others do not see what rank 1 has passed, and hear what kind of fault it is.
+// Two domains of two ranks. The other domain does not see what rank 1 has passed, but learns the kind of the fault.
 TEST_P(HandleFaults, OtherDomainsHearWhichResultAFaultHas) {
   moeConfig_t apart = small();
   apart.domainSize = 2;
@@ -332,7 +332,7 @@ TEST_P(HandleFaults, DispatchesThatDifferAreNamedByTheField) {
   }
 }
 
-// The completion of a dispatch or combine that was sent before knows of the fault, too.
+// A completion knows of the fault too, if its dispatch or combine was sent before.
 TEST_P(HandleFaults, OfSplitOperations) {
   inEveryLayout([&](const moeHandleConfig_t& shape) {
     world(2, small(), [&](RankContext& context) {

@@ -137,7 +137,7 @@ bool shareAGpu(int backend) {
   return backend == moeBackendCuda && startedRanks() == 0 && cudaDeviceCount() < kRanks;
 }
 
-// Rank 1 leaves after its part of the route. What the others need from it may still be on its way.
+// Rank 1 leaves after its part of the route. The data that the others need from it may still be on its way.
 void leaveBeforeDispatch(const moeConfig_t& config, int mode, int stepsBefore) {
   inRanks(config, mode, [&](Member& member) {
     for (int i = 0; i < stepsBefore; ++i) member.step();

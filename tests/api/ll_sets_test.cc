@@ -98,7 +98,7 @@ TEST(LlSetsMemory, GrowsWithThem) {
     return size.llBytes;
   };
   EXPECT_EQ(llBytes(0), llBytes(2));
-  constexpr double kRounding = 8 * 256;  // of each area
+  constexpr double kRounding = 8 * 256;  // rounding of each area
   EXPECT_NEAR(static_cast<double>(llBytes(4)), 2.0 * static_cast<double>(llBytes(2)), kRounding);
   EXPECT_NEAR(static_cast<double>(llBytes(2)), 2.0 * static_cast<double>(llBytes(1)), kRounding);
   config.llSets = 5;

@@ -1,4 +1,4 @@
-// Handles of this rank's experts alone (moeHandleConfig_t.localOnly): all ranks have the same tokens, and none waits.
+// Handles of only this rank's experts (moeHandleConfig_t.localOnly). All ranks have the same tokens, and no rank waits.
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -12,7 +12,7 @@ namespace {
 
 class LocalOnly : public Refusal {};
 
-// The step of one rank among `nranks`, which the reference takes for a world of its own.
+// The step of one rank among `nranks`. The reference treats it as a world of one rank.
 StepCase ownCase(int mode, int layout, int rank, int nranks, int allExperts) {
   const ExpertMap map(allExperts, nranks);
   StepCase c;
@@ -41,7 +41,7 @@ StepCase ownCase(int mode, int layout, int rank, int nranks, int allExperts) {
   return c;
 }
 
-// With ranks that make different numbers of steps.
+// Ranks make different numbers of steps.
 void ownSteps(RankContext& context, const StepCase& c, int steps) {
   std::barrier<> alone(1);
   RankContext own{0, 1, context.comm, context.arena, alone};
@@ -124,7 +124,7 @@ moeHandleConfig_t sumHandle(int mode, int layout, bool localOnly) {
   return shape;
 }
 
-// What one handle makes of the same tokens, with experts that triple. Rows and weights are small whole numbers.
+// The result of one handle for the same tokens, with experts that triple. Rows and weights are small whole numbers.
 std::vector<float> sumsOf(RankContext& context, moeHandle_t handle, int rowsMax, int weights) {
   const auto count = static_cast<std::size_t>(kSums.tokens * kSums.hidden);
   std::vector<float> rows(count), given(static_cast<std::size_t>(kSums.tokens * kSums.topk));
@@ -156,7 +156,7 @@ std::vector<float> sumsOf(RankContext& context, moeHandle_t handle, int rowsMax,
   return arena.get(sums, count);
 }
 
-// Between the steps of an ordinary handle, on its stream. So epochs of the two must not meet.
+// Runs between the steps of an ordinary handle, on its stream, so epochs of the two must be separate.
 TEST_P(LocalOnly, SumsOfAllRanksAreThoseOfAnOrdinaryHandle) {
   constexpr int kRanks = 3, kSteps = 3;
   for (const int mode : {moeModeHt, moeModeLl}) {
@@ -193,7 +193,7 @@ TEST_P(LocalOnly, SumsOfAllRanksAreThoseOfAnOrdinaryHandle) {
   }
 }
 
-// Ranks with fewer experts than ranks: one has none.
+// Fewer experts than ranks: one rank has none.
 TEST_P(LocalOnly, ARankWithoutExpertsHasNoRowsAndSumsOfZero) {
   inEveryLayout([&](moeHandleConfig_t shape) {
     shape.experts = 1;
@@ -229,8 +229,8 @@ TEST_P(LocalOnly, ARankWithoutExpertsHasNoRowsAndSumsOfZero) {
   });
 }
 
-// An id that no rank has is a fault, and is named by the communicator's rank. So is an own expert that comes twice. A
-// foreign one that comes twice is unused twice.
+// An id that no rank has is a fault, which names the communicator's rank. An own expert that a token names twice is a
+// fault too. A foreign expert that a token names twice is unused twice.
 TEST_P(LocalOnly, IdsOutOfRangeAreNamedWithTheirRank) {
   inEveryLayout([&](moeHandleConfig_t shape) {
     shape.localOnly = 1;
@@ -293,7 +293,7 @@ TEST_P(LocalOnly, ArgumentsThatCannotBeAreRefused) {
   });
 }
 
-// Rank 1 makes no such handle, and comes to the ordinary one late. Rank 0 is done by then.
+// Rank 1 makes no such handle, and makes the ordinary one late. Rank 0 is done by then.
 TEST_P(LocalOnly, NobodyWaitsForARankThatNeverCalls) {
   inEveryLayout([&](moeHandleConfig_t shape) {
     world(2, small(), [&](RankContext& context) {
@@ -338,7 +338,7 @@ TEST_P(LocalOnly, EndsWithItsCommunicator) {
   });
 }
 
-// Words that do not come fail a step of this rank alone, and so the communicator: on all ranks.
+// Words that do not come fail a step of this rank. This fails the communicator, on all ranks.
 TEST_P(LocalOnly, AStepThatFailsEndsTheGroup) {
   for (const int mode : {moeModeHt, moeModeLl}) {
     moeConfig_t patient = small();
@@ -362,7 +362,8 @@ TEST_P(LocalOnly, AStepThatFailsEndsTheGroup) {
   }
 }
 
-// The slots of such a handle are its own room's, and the caller's between dispatch and combine as those of others.
+// The slots of such a handle belong to its own room. Between dispatch and combine they are the caller's, like those of
+// other handles.
 TEST_P(LocalOnly, RowsMayStayInTheirSlots) {
   world(2, small(), [](RankContext& context) {
     moeHandleConfig_t shape = handleOf(moeModeLl, moeLayoutRankMajor);
@@ -396,10 +397,10 @@ struct Blocks {
     sizes.erase(sizes.find(bytes));
     std::free(memory);
   }
-  std::multiset<std::size_t> sizes;  // of the blocks that are out
+  std::multiset<std::size_t> sizes;  // bytes of the blocks that are in use
 };
 
-// One block for all such handles, as large as the documents say, and it goes with the communicator.
+// All such handles share one block. It has the size that the documents say, and is freed with the communicator.
 TEST(LocalOnlyMemory, IsTakenForTheFirstHandleAndGivenBackWithTheCommunicator) {
   Blocks blocks;
   moeConfig_t config = testConfig(moeBackendHost);

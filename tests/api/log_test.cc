@@ -1,4 +1,4 @@
-// What a communicator logs about itself: what it found and chose, and every call if asked.
+// The log of a communicator: what it found and chose, and every call if asked.
 #include <fmt/format.h>
 
 #include <cstdlib>

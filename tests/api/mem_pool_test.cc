@@ -31,7 +31,7 @@ int deviceOf(moeComm_t comm) {
   return info.device;
 }
 
-// Why the latest moeMemPoolAlloc of this thread has returned NULL.
+// The reason why the latest moeMemPoolAlloc of this thread has returned NULL.
 ::testing::AssertionResult saysHere(const char* part) {
   return says(moeGetLastError(nullptr), part);
 }
@@ -175,7 +175,7 @@ TEST_P(MemPool, FreesBesideOtherCalls) {
   });
 }
 
-// The lock of the process's table may be held where it forks.
+// The lock of the process's table may be held at the time of a fork.
 TEST(MemPoolOnHost, AForkedProcessNeitherTakesNorFrees) {
   moeConfig_t own = testConfig(moeBackendHost);
   own.heapBytes = kHeap;

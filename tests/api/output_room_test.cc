@@ -13,7 +13,7 @@ namespace {
 constexpr int kRanks = 2, kWidth = 128, kGuard = 512, kUntouched = static_cast<int>(0xA5A5A5A5);
 constexpr std::array<int, kRanks> kTokensOf = {8, 5};
 
-// What travels beside rows.
+// The data that travel beside rows.
 enum class Beside { side, scales, blocks, payloads };
 
 struct RoomCase {
@@ -289,7 +289,7 @@ class RoomyRank {
     const std::int64_t indices = (call.padding & moePadIndices) != 0 ? padded : 0;
     experts_->expectFilled("outRowExperts", indices, -1);
     ranges_->expectFilled("outLayoutRange", perExpert() ? 2 * kRanks : 0, std::int64_t{0});
-    if (call.differs && case_.mode == moeModeLl) return;  // what the dispatch itself stores may be anything
+    if (call.differs && case_.mode == moeModeLl) return;  // arrays that the dispatch itself stores may hold anything
     offsets_->expectFilled("outExpertOffsets", 3, 0);
     const bool blocks = args_.describe.outBlockOffsets != nullptr;
     blockOffsets_->expectFilled("outBlockOffsets", blocks ? 3 : 0, 0);
@@ -305,7 +305,7 @@ class RoomyRank {
     more_->expectFilled("another payload", rows * 24, std::uint8_t{0});
   }
 
-  // Each row is that of the token that outSourceIndex names, and so is all that describes it. All rows have come.
+  // Each row, and everything that describes it, belongs to the token that outSourceIndex names. All rows have come.
   void checkRows(const RoomCall& call) const {
     const auto sources = sources_->values<std::int32_t>();
     int came = 0;

@@ -1,4 +1,4 @@
-// Several payloads beside a row, as words from anywhere to anywhere.
+// Several payloads beside a row, as words that lie anywhere at both ends.
 #include "support/api/refusal_calls.h"
 
 namespace moe::test {
@@ -128,7 +128,7 @@ TEST_P(Payloads, AreSidePayloadInAView) {
   });
 }
 
-// What a call says of payloads that it refuses. Each spoils one argument of a right call.
+// The sentences of calls that refuse payloads. Each case spoils one argument of a right call.
 struct Spoiled {
   void (*spoil)(DispatchFields&, moePayload_t*);
   const char* sentence;

@@ -1,4 +1,4 @@
-// Placements of experts: logical ids in routes, and which copy each takes. The rule of the tests is in
+// Placements of experts: logical ids in routes, and the copy that each id takes. The rule of the tests is in
 // support/reference/placed_experts.cc.
 #include <numeric>
 
@@ -119,7 +119,7 @@ TEST_P(Placements, AnIdThatIsNoLogicalExpertIsNamedAsItWasGiven) {
   });
 }
 
-// Rank 1 has a placement that rank 0 has not, or has otherwise.
+// Rank 1 has a placement and rank 0 has none, or another one.
 void routeByDifferentOnes(RankContext& context, int mode, bool both) {
   Calls calls(context, handleOf(mode, moeLayoutFlat));
   const std::vector<std::int32_t> ours = {0, 1, 2, 0}, theirs = {1, 0, 2, 0};

@@ -1,4 +1,4 @@
-// What an LL operation costs the adapter, by the adapter's own counters. tests/rdma/ibgda_test.sh runs it between
+// The cost of an LL operation for the adapter, by the adapter's own counters. tests/rdma/ibgda_test.sh runs it between
 // processes over the adapter in software.
 #include <dlfcn.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 class PutCount : public OnBackend {};
 
-// What this process's adapter has taken so far.
+// The counts of what this process's adapter has taken so far.
 struct Taken {
   std::uint64_t wqes, doorbells;
   bool operator==(const Taken&) const = default;

@@ -34,7 +34,7 @@ struct RankEnd {
   std::string sentence;     // the failure's, if there was one
   bool left = false;        // moeCommDestroy succeeded ...
   double leaveSeconds = 0;  // ... and took this long
-  Held before;              // what the process held when it began
+  Held before;              // the resources that the process held when it began
 
   // Both the call that failed and leaving took less time than this.
   bool tookLessThan(int ms) const { return std::max(loop.seconds, leaveSeconds) * 1e3 < ms; }

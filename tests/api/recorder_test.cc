@@ -1,4 +1,4 @@
-// The flight recorder through the C API: what moeCommDump writes of steps that went well, that wait, and that fail.
+// The flight recorder through the C API: the dumps of steps that went well, that wait, and that fail.
 #include <sys/stat.h>
 
 #include <thread>

@@ -6,7 +6,7 @@ namespace {
 
 class HostRefusal : public Refusal {};
 
-// The route of a refused call is not made: what follows uses the one before.
+// A refused call makes no route: later calls use the route before it.
 TEST_P(HostRefusal, OfARouteWithItsDispatchLeavesTheEarlierRoute) {
   inEveryLayout([&](const moeHandleConfig_t& shape) {
     world(2, small(), [&](RankContext& context) {

@@ -5,7 +5,7 @@
 namespace moe::test {
 namespace {
 
-// Of LL, owners take rows before they could look at terms.
+// In LL, owners take rows before they could look at terms.
 TEST_P(Refusal, LowLatencyCombinesOfDifferentTypes) {
   for (int layout : {moeLayoutFlat, moeLayoutExpertMajor, moeLayoutExpertMajorPadded, moeLayoutRankMajor}) {
     world(2, small(), [&](RankContext& context) {

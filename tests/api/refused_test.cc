@@ -1,5 +1,5 @@
-// Calls that are refused: repeated in time nobody notices, and a rank that cannot repeat one takes part with a refusal
-// (moeRefused), so that nobody waits for it. docs/decisions/0095.
+// Refused calls. If a call is repeated in time, no other rank notices. A rank that cannot repeat it takes part with a
+// refusal (moeRefused), so that nobody waits for it. docs/decisions/0095.
 #include <cstdlib>
 
 #include "support/api/refusal_calls.h"
@@ -104,7 +104,7 @@ TEST_P(RefusedCalls, ARefusedDispatchIsHeardByAllRanks) {
   }
 }
 
-// In LL the others have their sums without this rank's rows, and only this rank knows.
+// In LL the others get their sums without this rank's rows, and only this rank knows.
 TEST_P(RefusedCalls, ARefusedCombineKeepsNobodyWaiting) {
   for (bool everywhere : {false, true}) {
     inEveryLayout([&](const moeHandleConfig_t& shape) {

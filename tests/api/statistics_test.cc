@@ -1,4 +1,4 @@
-// Statistics of a handle, and the caller's own counters: what arrived, and who was waited for.
+// Statistics of a handle, and the caller's own counters: the rows that arrived, and the ranks that were awaited.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -12,7 +12,7 @@ namespace {
 class Statistics : public OnBackend {};
 
 constexpr int kRanks = 3;
-// Long beside what a loaded machine takes to run a rank again: the others may come late too.
+// Much longer than a loaded machine takes to run a rank again, because the other ranks may come late too.
 constexpr auto kDelay = std::chrono::milliseconds(200);
 constexpr std::int64_t kSurelyWaitedNs = 40'000'000;
 
@@ -34,7 +34,7 @@ void inBothModes(Body body) {
   }
 }
 
-// Every rank sends each of its tokens to experts 0 and 2, or 1 and 3: of Calls.
+// In Calls, every rank sends each of its tokens to experts 0 and 2, or 1 and 3.
 TEST_P(Statistics, CountRowsOfEachExpertAndRank) {
   inBothModes([&](const moeHandleConfig_t& shape) {
     world(kRanks, config(), [&](RankContext& context) {
@@ -68,8 +68,8 @@ void waitUntil(std::chrono::steady_clock::time_point time) {
   while (std::chrono::steady_clock::now() < time) continue;
 }
 
-// A rank that comes 500 us late has the others wait for 450 to 600 us, and nobody waits for anybody else for 50 us: the
-// mean of 20 steps. Only where each rank has a GPU and a processor of its own.
+// If a rank comes 500 us late, the others wait for it for 450 to 600 us, and no rank waits for any other one for 50 us.
+// This is the mean of 20 steps, and needs a GPU and a processor for each rank.
 TEST_P(Statistics, MeasureADelay) {
   const int ranks = cudaDeviceCount() >= 4 ? 4 : 2;
   if (GetParam() != moeBackendCuda || cudaDeviceCount() < 2) GTEST_SKIP() << "needs two GPUs";

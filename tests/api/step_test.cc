@@ -70,7 +70,7 @@ TEST_P(Step, ABoundForAStepMakesItsPlacesFewer) {
   }
 }
 
-// A bound counts from the next route on: until then, also in a dispatch that is repeated, the old one does.
+// A bound holds from the next route on. Until then the old one holds, also in a repeated dispatch.
 TEST_P(Step, ABoundIsThatOfTheRoute) {
   world(2, config(), [](RankContext& context) {
     StepCase c;

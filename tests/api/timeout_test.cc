@@ -19,7 +19,7 @@ moeHandle_t makeHandle(RankContext& context) {
   return handle;
 }
 
-// Waits for the other rank's route. Sets the timeout first, or another thread does when the wait has begun.
+// Waits for the other rank's route. Sets the timeout first; or another thread sets it when the wait has begun.
 moeResult_t routeWithTimeout(RankContext& context, moeHandle_t handle, std::int32_t timeoutMs, bool underWay) {
   std::thread setter([&] {
     if (underWay) std::this_thread::sleep_for(100ms);

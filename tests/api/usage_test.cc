@@ -1,4 +1,5 @@
-// What the C API refuses, and how: a result, a sentence with the argument and the value, and nothing half done.
+// Refusals of the C API: each has a result and a sentence with the argument and the value, and leaves nothing half
+// done.
 #include <sched.h>
 
 #include <chrono>
@@ -250,7 +251,7 @@ void refuseDispatch(RankContext& context, int mode, DispatchFields args, const c
   MOE_EXPECT_OK(moeHandleDestroy(handle), context);
 }
 
-// Of rows of 256 bf16; `memory` has room for four of them, and their scales from byte 2048 on.
+// A cast of rows of 256 bf16. `memory` has room for four of them, and for their scales from byte 2048 on.
 DispatchFields goodCast(std::uint8_t* memory) {
   DispatchFields args;
   args.rowType = moeRowBf16;

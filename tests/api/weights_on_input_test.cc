@@ -25,7 +25,7 @@ StepCase weighedCase(int mode, int layout, int cast, bool scalesInput) {
   return c;
 }
 
-// A step that routes as it dispatches reads the weights where the caller has them, others where the route kept them.
+// A dispatch that routes reads the weights from the caller's array; other dispatches read those that the route kept.
 TEST_P(WeightsOnInput, CountBeforeEveryCast) {
   for (const int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kRecordLookNs = 2'000'000;  // when to read the record after a missed doorbell
 constexpr int kPacketsPerStep = 64;
-// The adapter pauses after some doorbells. What a poster stores too late then falls into the pause and is seen.
+// The adapter pauses after some doorbells. A store that comes too late then falls into the pause and is seen.
 constexpr std::uint64_t kPauseNs = 200'000, kPauseOneIn = 128;
 
 std::uint64_t nanoseconds() {

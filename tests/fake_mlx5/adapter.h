@@ -15,7 +15,7 @@
 namespace moe::test {
 
 struct AdapterSettings {
-  std::string folder;  // of the sockets; empty: the adapter executes nothing
+  std::string folder;  // folder of the sockets; empty: the adapter executes nothing
   std::string faults;
   const char* report = nullptr;
 };

@@ -18,7 +18,7 @@ void expectNoViolation(const SoftAdapter& adapter) {
       << adapter.violations().size() << " violations; the first: " << adapter.violations().front();
 }
 
-// What one side of a connection offers to the other.
+// The addresses and keys that one side of a connection offers to the other.
 struct Area {
   std::array<std::uint64_t, 448> row{};
   std::array<std::uint32_t, 12> header{};

@@ -13,7 +13,7 @@ namespace moe::test {
 // `context` is the descriptor of the opened device. Returns 0 or an errno value.
 int answerCommand(int context, const void* command);
 
-// What the mlx5 driver reports to a program that opens the device.
+// The data that the mlx5 driver reports to a program that opens the device.
 mlx5_ib_alloc_ucontext_resp describeContext();
 
 }  // namespace moe::test

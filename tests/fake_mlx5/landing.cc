@@ -7,7 +7,8 @@
 namespace moe::test {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 256;      // of host memory; for GPU memory half of what arrived
+constexpr std::uint64_t kPieceBytes = 256;      // size of a piece in host memory; in GPU memory a piece is half of the
+                                                // data that arrived
 constexpr std::uint64_t kLatestNs = 2'000'000;  // for relaxed writes; long enough to show on a busy machine too
 
 }  // namespace

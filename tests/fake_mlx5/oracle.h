@@ -69,7 +69,7 @@ class Oracle {
   std::uint32_t consumedRecord_[2] = {};
   mlx5::CompletionQueue completions_;
   std::uint64_t produced_ = 0;
-  std::vector<std::uint64_t> idOfSlot_;  // what libmlx5 must return for the WQE that starts in this slot
+  std::vector<std::uint64_t> idOfSlot_;  // the value that libmlx5 must return for the WQE that starts in this slot
   std::uint64_t nextId_ = 1000, receiveId_ = 0;
   std::vector<std::string> differences_;
   bool planted_ = false;

@@ -25,7 +25,7 @@ struct PacketHead {
   std::uint32_t to, from;   // queue pairs
   Gid toGid;
   std::uint32_t psn;     // acknowledge: the last message done; refuse: the message that is not done
-  std::uint32_t opcode;  // of the WQE
+  std::uint32_t opcode;  // opcode of the WQE
   std::uint32_t rkey, immediate;
   std::uint32_t totalBytes, offset, bytes;  // size of the message; this packet's place in it; its size
   std::uint32_t readsMax;                   // how many reads and atomics the requester has under way at most

@@ -51,7 +51,8 @@ TEST(Mlx5Queue, ABatchThatFindsNoSpaceGivesUpAtItsDeadline) {
   const ShadowQueue shadow(4);
   EXPECT_TRUE(postEmpty(shadow.queue(), 4, patience()));
   EXPECT_FALSE(postEmpty(shadow.queue(), 1, patience<5>()));
-  EXPECT_EQ(shadow.queue().record[mlx5::kSendRecord], mlx5::sendRecord(4));  // what was in time still stands
+  EXPECT_EQ(shadow.queue().record[mlx5::kSendRecord], mlx5::sendRecord(4));  // slots that were published in time stay
+                                                                             // published
 }
 
 TEST(Mlx5Queue, ABatchThatFindsNoSpaceGivesUpWhenToldTo) {

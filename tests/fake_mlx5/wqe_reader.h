@@ -30,7 +30,8 @@ struct Work {
 
 inline constexpr std::size_t kWqeBytesMax = 128;
 
-// What an adapter in software writes into executed slots. A poster may leave it in fields that no adapter reads.
+// The pattern that an adapter in software writes into executed slots. A poster may leave it in fields that no adapter
+// reads.
 inline constexpr std::uint32_t kPoison = 0xdbdbdbdb;
 
 // Reads an image of two slots. `complaint` is empty if all is well.

@@ -25,7 +25,7 @@ bool namesTheCulprit(const RankEnd& end) {
          says("the process that serves the unique id") || (end.loop.steps == 0 && says("no rendezvous at"));
 }
 
-// What is wrong with this end, or an empty string.
+// The error of this end, or an empty string.
 std::string faultOf(const RankEnd& end, const LoopSettings& settings) {
   const bool victim = std::getenv("FAULT_CALL") != nullptr;
   if (end.loop.wrong != 0) return "wrong sums";

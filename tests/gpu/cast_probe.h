@@ -1,5 +1,5 @@
-// What device/rows/cast_row.h makes of a piece of a row that is cast, as bits, for every format. nvcc compiles it for
-// the GPU, and the host compiler compiles it for the CPU. cast_test.cc compares the two.
+// The results of device/rows/cast_row.h for a piece of a row that is cast, as bits, for every format. nvcc compiles it
+// for the GPU, and the host compiler compiles it for the CPU. cast_test.cc compares the two.
 #pragma once
 
 #include <vector>
@@ -13,14 +13,14 @@ struct alignas(16) CastQuestion {
   Quad quads[4];  // fp32 takes all, the others take two
   int cast, rowType;
   float input, global;
-  std::uint32_t magnitude;  // of the rest of the block
+  std::uint32_t magnitude;  // magnitude of the rest of the block
 };
 
 struct CastAnswer {
-  std::uint32_t magnitude;  // of the piece
+  std::uint32_t magnitude;  // magnitude of the piece
   std::uint32_t scale, inverse;
   Quad codes;       // by any rule; of E2M1 in the first two words
-  Quad plainCodes;  // of E4M3 without an input scale
+  Quad plainCodes;  // E4M3 codes without an input scale
 };
 
 template <class Type>

@@ -1,5 +1,5 @@
-// What a program may do while a step waits for rows that a transport's thread copies to the window (decision 0082):
-// the copy must not wait for the step.
+// Things that a program may do while a step waits for rows that a transport's thread copies to the window (decision
+// 0082). The copy must not wait for the step.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -27,14 +27,14 @@ __global__ void wireKernel(ProbeSum probe, int parts, std::uint8_t* coded, std::
   }
 }
 
-// What has landed in a row, as plain words; padding stays 0.
+// The content that has landed in a row, as plain words; padding stays 0.
 __global__ void copyLanded(const std::uint32_t* from, std::uint32_t* to, int words) {
   for (int i = static_cast<int>(threadIdx.x); i < words; i += static_cast<int>(blockDim.x)) {
     to[i] = hasLanded(from[i]) ? fromLanding(from[i]) : 0;
   }
 }
 
-// Codes alone.
+// Makes codes only.
 template <bool kLand>
 __global__ void codeKernel(ProbeSum probe, int parts, std::uint8_t* coded) {
   CudaWarp::prepareBlock();

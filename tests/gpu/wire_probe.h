@@ -12,7 +12,7 @@ namespace moe::test {
 struct WireQuestion {
   int type, rowType, elements;
   int terms;  // rows
-  int parts;  // of a row, a warp each
+  int parts;  // parts of a row, one warp each
   bool lands;
   std::vector<std::uint8_t> rows;  // [terms][elements]
 
@@ -22,11 +22,11 @@ struct WireQuestion {
 
 struct WireAnswer {
   std::vector<std::uint8_t> coded;  // as plain words
-  std::vector<std::uint8_t> sum;    // of the coded row and the rows
+  std::vector<std::uint8_t> sum;    // sum of the coded row and the rows
   bool leftEmpty = true;            // the places where words had landed
 };
 
-// What a warp makes of its part: all on one sum.
+// The results of a warp for its part.
 struct ProbeSum {
   WireRow format;
   WirePart which;

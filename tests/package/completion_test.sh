@@ -1,5 +1,5 @@
 #!/bin/bash
-# What bash completes for moerun. Usage: completion_test.sh COMPLETION_OF_MOERUN
+# Checks the words that bash completes for moerun. Usage: completion_test.sh COMPLETION_OF_MOERUN
 # shellcheck source=/dev/null
 . "$1"
 _command_offset() { COMPREPLY=("the command's words from $1 on"); }

@@ -16,7 +16,7 @@ export DEBIAN_FRONTEND=noninteractive PYTHONDONTWRITEBYTECODE=1
 ours="libmoecomm0.1 libmoecomm-dev moecomm-tools python3-moecomm"
 fail() { echo "FAILED: $*"; exit 1; }
 try() { "$@" >log 2>&1 || { tail -40 log; fail "$*"; }; }
-# What dpkg, apt and ldconfig keep about packages is no trace of one.
+# Files that dpkg, apt and ldconfig keep about packages do not count as traces of a package.
 list() { find / -xdev \( -path /root -o -path /tmp -o -path '/var/*/apt' -o -path /var/lib/dpkg -o -path /var/log -o \
   -path /var/cache \) -prune -o -print | grep -v '^/etc/ld\.so\.cache' | LC_ALL=C sort; }
 
@@ -24,11 +24,11 @@ checkout/scripts/install_deps.sh deb || fail "what scripts/deb.sh needs"
 rm -rf ./*.deb
 checkout/scripts/deb.sh . -DMOECOMM_CUDA=OFF || fail "scripts/deb.sh"
 try apt-get install -y --no-install-recommends lintian gcc libc6-dev pkg-config python3-numpy
-# cpack gives a library's package scripts that call ldconfig. Whoever publishes packages sets their maintainer.
+# cpack gives a library's package scripts that call ldconfig. The publisher of packages sets their maintainer.
 try lintian --allow-root --fail-on error,warning \
   --suppress-tags maintscript-calls-ldconfig,bogus-mail-host,bogus-mail-host-in-debian-changelog ./*.deb
 cat log
-apt-get purge -y $ours >/dev/null 2>&1 # of an earlier run
+apt-get purge -y $ours >/dev/null 2>&1 # files of an earlier run
 list >before
 try apt-get install -y --no-install-recommends ./*.deb
 for package in $ours; do

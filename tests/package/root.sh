@@ -23,7 +23,8 @@ refuse_or_skip() { # debootstrap's output
   skip 'debootstrap failed'
 }
 
-# Sets root to the folder of a new root, or to the given one, which is kept and reused. Exits with 77 if that cannot be.
+# Sets root to the folder of a new root, or to the given one, which is kept and reused. Exits with 77 if that is not
+# possible.
 make_root() { # [--ubuntu] [folder]
   local suite=bookworm mirror=http://deb.debian.org/debian script=sid components=main work
   local keyring=/usr/share/keyrings/debian-archive-keyring.gpg

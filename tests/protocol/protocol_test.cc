@@ -95,7 +95,7 @@ TYPED_TEST(Protocol, RoutesWithinALowLatencyDispatch) {
   this->run({.ranks = 4, .domainSize = 2, .experts = 9, .topk = 5, .warps = 2, .routesInside = true});
 }
 
-// As most decoders do: by the steps for that, on some ranks, and by those for everybody on others.
+// Plain LL steps, as most decoders run them. Some ranks use the steps whose warps are blocks, others the general ones.
 TYPED_TEST(Protocol, LeavesRankMajorRowsInTheirSlots) {
   this->run({.ranks = 1, .experts = 3, .topk = 2, .routesInside = true, .inSlots = true, .rounds = 4});
   this->run({.ranks = 3,

@@ -62,7 +62,7 @@ TYPED_TEST(Wait, WaitsForARankThoughAnotherHasLeft) {
   EXPECT_EQ(failure.peer, 8);
 }
 
-// What a rank has sent counts, even if the wait begins after the rank has left.
+// Flags that a rank has sent count, even if the wait begins after the rank has left.
 TYPED_TEST(Wait, TakesWhatWasSentByARankThatHasLeft) {
   Waiting waiting;
   waiting.departed[7] = waiting.departed[8] = 1;

@@ -1,5 +1,5 @@
-// What the processes of a test do together. A scenario throws if something other arrives than was sent. It may print a
-// line for the test.
+// The common work of the processes of a test. A scenario throws if something other arrives than was sent. It may print
+// a line for the test.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@ export MOECOMM_LOG_LEVEL=${MOECOMM_LOG_LEVEL:-none}
 # The adapter reads and writes as hardware does, so the thread sanitizer must not check its memcpy.
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}
 failed=0
-# What rank 1 reports when its adapter refuses a write of rank 0 and ends the queue pair.
+# The report of rank 1 when its adapter refuses a write of rank 0 and ends the queue pair.
 refused="rank 1: the connection with rank 0 broke: the adapter here has refused what that rank wrote"
 # Every kind of mishap that the adapters make up for, except rnr. rnr strikes requests that take a receive, and puts are
 # plain writes, which take none.

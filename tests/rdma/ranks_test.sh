@@ -7,7 +7,7 @@ moerun=moerun_in_place tests=none mishap_rank=none library=none
 . "$here/ranks.sh"
 moerun=$work/moerun limit=1 bad=0
 
-# What a good run prints, counts and exits with. The planted defects come before it or replace it.
+# The output, counts and exit status of a good run. The planted defects come before it or replace it.
 good='echo "[0] ended 0: after 5 steps, 0 wrong, then 0.10 s: moeRemoteError: rank 0 says why (left in 0.01 s)"
 echo "[1] ended 1: after 5 steps, 0 wrong, then 0.10 s: moeRemoteError: rank 0 says why (left in 0.01 s)"
 echo "process 16: drop 0 nak 0" >>$FAKE_MLX5_COUNTS

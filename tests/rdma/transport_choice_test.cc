@@ -138,7 +138,7 @@ TEST(TransportChoice, AllTakeWhatEveryRankHas) {
             "info: moecomm info [rank 0/2] init: verbs is not used between domains: rank 1: no adapter\n");
 }
 
-// What a program sees of the choice.
+// The parts of the choice that a program sees.
 TEST(TransportChoice, PeerInfoNamesWhatAutoHasFound) {
   RdmaFolder::ofProcess();
   LogLines lines;

@@ -4,7 +4,7 @@
 bb=/bin/busybox
 fail() { echo "$*" >/ctl/error; $bb sync; $bb poweroff -f; }
 
-# The host's root is never written. What programs write goes to memory and is lost at the end.
+# The host's root is never written. Files that programs write go to memory and are lost at the end.
 $bb mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro host /host || fail "no root"
 $bb mount -t tmpfs -o mode=755 top /top || fail "no memory for writes"
 $bb mkdir /top/upper /top/work

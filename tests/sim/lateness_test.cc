@@ -1,5 +1,5 @@
-// Who is waited for, and how long, in the simulator's time: a rank that comes late to each of its operations is named
-// by the waits of the others, and nobody else is.
+// Waits in the simulator's time. If a rank comes late to each of its operations, the waits of the others name it, and
+// they name no other rank.
 #include <gtest/gtest.h>
 
 #include "protocol/fixed_shape.h"

@@ -9,7 +9,7 @@
 
 namespace moe::sim {
 
-// What happens to a world. `any` draws one, which is mostly nothing.
+// The event that happens in a world. `any` draws one, which is mostly nothing.
 enum class Mishap { any, nothing, death, leave, abort, capacity, badIndex, twice, stranger, rowSize, unready };
 
 struct Verdict {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/changed_files.py knows new work from old. What is drawn by it leaves nothing out with --all, or without it."""
+"""scripts/changed_files.py distinguishes new work from old, and the draw of mutants by it leaves out none in the end."""
 import os
 import pathlib
 import subprocess

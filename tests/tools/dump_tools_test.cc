@@ -1,4 +1,4 @@
-// What moe_top and moe_trace make of dumps.
+// The output of moe_top and moe_trace for given dumps.
 #include <gtest/gtest.h>
 
 #include <stdexcept>

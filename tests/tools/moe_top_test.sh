@@ -1,6 +1,6 @@
 #!/bin/bash
-# moe_top at a job of four ranks, of which one is slowed by 20 %: it is named, in a table and in metrics. moe_trace of
-# what moe_top has dumped, and of what the survivors of a killed rank have. Strangers learn nothing.
+# Runs moe_top on a job of four ranks, one of which is slowed by 20 %. The table and the metrics must name it. Runs
+# moe_trace on the dumps of moe_top, and on those of the survivors of a killed rank. Strangers must learn nothing.
 # Usage: moe_top_test.sh MOERUN SLOW_RANK MOE_TOP MOE_TRACE
 set -u
 moerun=$1 slow_rank=$2 moe_top=$3 moe_trace=$4

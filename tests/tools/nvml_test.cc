@@ -1,4 +1,4 @@
-// What the library concludes from NVML's answers, which come from a fake library of that name.
+// The library's conclusions from NVML's answers, which come from a fake library of that name.
 #include "topology/nvml.h"
 
 #include <gtest/gtest.h>

@@ -189,7 +189,7 @@ std::vector<Options> allOptions() {
   return all;
 }
 
-// What a format costs is no fault. Rows in wrong places are, and one element that is too far off.
+// The errors of a format are no fault. A row at a wrong place is one, and so is one element that is too far off.
 TEST(PerfChecks, FindSumsThatAWireFormatDoesNotExplain) {
   for (const Wire wire : {Wire::fp8, Wire::fp8Block, Wire::nvfp4, Wire::logfmt10}) {
     for (Options options : allOptions()) {

@@ -1,4 +1,4 @@
-// moe_perf --compare: what is compared, what is refused, and when a limit is exceeded.
+// moe_perf --compare: comparisons, refusals, and limits that are exceeded.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// What moe_perf reports beside its times. Each result must be compared with the right ceiling.
+// The values that moe_perf reports beside its times. Each result must be compared with the right ceiling.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -90,7 +90,7 @@ TEST(PerfSoak, DrawsShapesThatTheLibraryTakes) {
   }
 }
 
-// Those that the command line asks for are drawn too: not every shape can have them.
+// The options of the command line are drawn too, because not every shape can have them.
 TEST(PerfSoak, DrawsWireFormatsAndScalesAnew) {
   Options limits = makeLimits(2000);
   limits.wire = Wire::nvfp4;

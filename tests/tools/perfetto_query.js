@@ -106,7 +106,7 @@ function loadEngine(onAnswer) {
     send() { this.response = fs.readFileSync(this.name); }
   }
   const worker = { location: { href: "http://localhost/" } };
-  const quiet = { log() {}, warn() {}, error() {} }; // it tells of its progress; errors are in its answers
+  const quiet = { log() {}, warn() {}, error() {} }; // it reports its progress; errors are in its answers
   const given = { self: worker, WorkerGlobalScope: Object, XMLHttpRequest, console: quiet, process: undefined };
   const source = fs.readFileSync(path.join(folder, "engine_bundle.js"), "utf8");
   new Function(...Object.keys(given), source)(...Object.values(given));

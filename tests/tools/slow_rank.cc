@@ -1,5 +1,5 @@
-// One rank of a job for tools to look at: small steps, and between them work of which one rank has more than the
-// others. Under moerun. Ends when a file appears, when it has made its steps, or is killed.
+// One rank of a job for tools to look at, started by moerun. It makes small steps, and between them does work, of which
+// one rank has more than the others. It ends when a file appears, when it has made its steps, or when it is killed.
 #include <unistd.h>
 
 #include <chrono>

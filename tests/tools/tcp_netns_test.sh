@@ -6,7 +6,7 @@ set -u
 pair=$1
 # shellcheck source=tests/tools/netns.sh
 . "$(dirname "$0")/netns.sh"
-# What a rank reports about the rank behind a cut link.
+# The report of a rank about the rank behind a cut link.
 silent=' ms: rank [01]: \(rank\|nothing arrives from rank\)'
 # Starts both ranks: INTERFACE TIMEOUT_MS ROUNDS
 start() {

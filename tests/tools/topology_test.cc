@@ -1,5 +1,5 @@
-// What the library reads from a made-up /sys, and what it concludes. It does not query the GPUs of this machine, so the
-// test runs anywhere.
+// The library's reading of a made-up /sys, and its conclusions. It does not query the GPUs of this machine, so the test
+// runs anywhere.
 #include "topology/topology.h"
 
 #include <gtest/gtest.h>

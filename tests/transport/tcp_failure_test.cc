@@ -253,7 +253,7 @@ struct FakeRankZero {
   std::unique_ptr<FakeTcpPeer> toEarly, toLate;
 };
 
-// Rank 1 hears of rank 0's death first and leaves. Rank 2 hears of the death later.
+// Rank 1 learns of rank 0's death first and leaves. Rank 2 learns of the death later.
 TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   Member early(1, 3, {}), late(2, 3, {});
   FakeRankZero zero(early, late);
@@ -263,7 +263,7 @@ TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   ASSERT_TRUE(early.putWord(2, 8, 5));
   early.finish();
   early.leave();
-  late.await(8, 5);  // what rank 1 posted before it left still arrives
+  late.await(8, 5);  // puts that rank 1 posted before it left still arrive
   ASSERT_TRUE(late.putWord(1, 8, 1)) << "puts to it go nowhere";
   std::this_thread::sleep_for(100ms);
   expectAllWell(late.failures());

@@ -1,5 +1,5 @@
-// What is specific to TCP, between healthy ranks: rings, joined frames, steps that help. tcp_failure_test.cc has the
-// unhealthy ranks. transport_suite.cc has what all transports do.
+// Tests of TCP alone, between healthy ranks: rings, joined frames, steps that help. tcp_failure_test.cc has the
+// unhealthy ranks. transport_suite.cc has the tests of all transports.
 #include "transport/fake_tcp_peer.h"
 #include "transport/transport_suite.h"
 

@@ -1,4 +1,4 @@
-// What every transport must do, whatever carries its puts. transport_suite.cc has the tests. A program instantiates
+// Requirements of every transport, whatever carries its puts. transport_suite.cc has the tests. A program instantiates
 // AnyTransport with the options that choose its transport.
 #pragma once
 

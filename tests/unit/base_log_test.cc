@@ -95,7 +95,7 @@ TEST(Log, AClosedPipeEndsNobody) {
 }
 
 // The next file that is opened gets the descriptor number of standard error. It must not get the log's lines.
-// The same of SIGXFSZ, which a write raises at the limit of ulimit -f.
+// The same holds for SIGXFSZ, which a write raises at the limit of ulimit -f.
 TEST(Log, AFileThatMayGrowNoMoreEndsNobody) {
   const std::string file = ::testing::TempDir() + "log_limit_" + std::to_string(::getpid());
   EXPECT_EQ(statusOf([&] {

@@ -78,7 +78,7 @@ TEST(BootstrapFailure, TheEndOfTheProcessThatServesTheIdIsNoticed) {
   EXPECT_LT(secondsSince(start), 2.0);
 }
 
-// Even if the log line cannot be written, the other ranks hear of the death first, and the monitor goes on.
+// Even if the log line cannot be written, the other ranks learn of the death first, and the monitor goes on.
 TEST(BootstrapFailure, ADeathIsNamedByRanksWhoseDiskIsFull) {
   Children children(1, joinAndWait(2, 4));
   const moeUniqueId_t id = createUniqueId(20s, "");

@@ -307,7 +307,7 @@ TEST(HostIdentity, TellsProcessesOfOneHostApart) {
   EXPECT_NE(self.netNamespace, 0U);
 }
 
-// What processes see that have no /proc and are each the first of their own process namespace.
+// The identity of processes that have no /proc and are each the first of their own process namespace.
 HostIdentity seenWithoutProc(HostIdentity identity) {
   identity.bootId = {};
   identity.netNamespace = identity.ipcNamespace = identity.pidNamespace = identity.processStart = 0;

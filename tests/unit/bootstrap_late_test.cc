@@ -9,8 +9,8 @@ namespace {
 
 using bootstrap::createUniqueId;
 
-// Threads of one process. Each hears of each late wait in the 300 ms between a neighbour's silence and the verdict, so
-// the square of this is the number of frames that two processors, busy with other tests, must carry in that time.
+// Threads of one process. Each rank learns of each late wait in the 300 ms between a neighbour's silence and the
+// verdict. So two processors, busy with other tests, must carry the square of this number of frames in that time.
 constexpr int kManyRanks = 64;
 
 void reportWait(Bootstrap& member, int awaited) {

@@ -84,7 +84,7 @@ inline void expectAllWell(const std::vector<Outcome>& outcomes) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
 }
 
-// What one rank's monitor reported, and a way to wait for it.
+// The reports of one rank's monitor, and a way to wait for them.
 class Reports {
  public:
   void add(const bootstrap::Failure& failure) {

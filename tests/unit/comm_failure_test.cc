@@ -1,5 +1,5 @@
-// What callers see of a step that ended at its deadline: the failure at once, and later the rank that caused it. Ranks
-// are threads, whose steps end as the test says.
+// The failure of a step that ended at its deadline, as callers see it: the failure at once, and later the rank that
+// caused it. Ranks are threads, whose steps end as the test says.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -184,7 +184,7 @@ TEST(Handle, AnOutputThatReachesIntoItsNeighbourIsRefused) {
   EXPECT_EQ(rank.spy.launched.size(), 1u) << "what arrives does not fit, but that is for the step to say";
 }
 
-// What the backend is told about an operation.
+// The description of an operation that the backend gets.
 class Told : public ::testing::Test {
  protected:
   bool dispatchMoves(int mode, int layout, void* out, void* scales = nullptr) {

@@ -1,4 +1,4 @@
-// What is left out of a ring that was copied while it was written, and how texts get into JSON.
+// The records that are left out of a ring that was copied while it was written, and the form of texts in JSON.
 #include <gtest/gtest.h>
 
 #include <filesystem>

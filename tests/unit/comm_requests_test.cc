@@ -19,7 +19,7 @@ std::string refusalOf(const moeDispatchArgs_t& args) {
   return "";
 }
 
-// A struct of a caller whose header gives it `bytes`, what it has more than ours filled with `tail`.
+// A struct of a caller whose header gives it `bytes` bytes. The part beyond our struct is filled with `tail`.
 template <class T>
 struct OfVersion {
   OfVersion(const T& own, std::size_t bytes, unsigned char tail = 0) {

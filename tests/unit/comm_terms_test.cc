@@ -20,7 +20,7 @@ struct DispatchOf {
   std::uint64_t word() const { return packDispatchTerms(hidden, rowType, sideBytes, cast, weightsOnInput, payloads); }
 };
 
-// What rank 0 says whose word is `ours` where rank 1 has sent `theirs`.
+// The sentence of rank 0, whose word is `ours`, if rank 1 has sent `theirs`.
 std::string said(Phase phase, std::uint64_t ours, std::uint64_t theirs) {
   Failure failure{};
   failure.fault = Fault::disagreement;

@@ -1,4 +1,4 @@
-// Rows that are cast, against a reference that searches all codes, and against what moecomm.h says of them.
+// Rows that are cast, against a reference that searches all codes, and against the rules of moecomm.h.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ void expectAsTheReference(const ReferenceRule& rule, int rowType, const Bytes& s
   }
 }
 
-// Every rule of a format that a test has: input scales, and of NVFP4 global ones.
+// Every rule of a format that a test has: input scales, and for NVFP4 global ones.
 std::vector<ReferenceRule> rulesOf(int cast) {
   std::vector<ReferenceRule> rules;
   for (const float input : {1.0f, -1.0f, 0.37f, 1e-6f, 1e-30f, 3e30f, 0.0f, -0.0f}) {
@@ -174,7 +174,7 @@ TEST(Cast, OfZerosHasCodesOfZeroAndTheirSigns) {
   }
 }
 
-// As moecomm.h says: whatever makes a whole block zeros, each code has the sign of its element.
+// As moecomm.h says, each code has the sign of its element, even if all codes of a block are zeros.
 TEST(Cast, OfABlockThatKeepsNothingHasZerosWithTheSignsOfItsElements) {
   const std::vector<float> small = {1e-3f, -1e-3f, 0.0f, -0.0f}, endless = {kEndless, -kEndless, 1.0f, -1.0f};
   const auto signsOf = [](const ReferenceRule& rule, const std::vector<float>& given) {
@@ -226,7 +226,7 @@ TEST(Cast, OfWhatIsNoNumberHasTheScaleOfNoneWhereCodesHaveNone) {
   EXPECT_EQ(mxfp8.codes[1], 0x7f);
   EXPECT_EQ(mxfp8.codes[2], 0xff);
   const ReferenceCast mxfp4 = castOf({moeCastMxfp4}, {6, kNoNumber, -6, kEndless});
-  EXPECT_EQ(mxfp4.scales[0], 0xffu);  // of the first block alone
+  EXPECT_EQ(mxfp4.scales[0], 0xffu);  // only the first block's scale
   EXPECT_EQ(mxfp4.codes[0], 0x00);
   EXPECT_EQ(mxfp4.codes[1], 0x08);
   const ReferenceCast nvfp4 = castOf({moeCastNvfp4}, {6, -kNoNumber});
@@ -260,7 +260,7 @@ TEST(Cast, OfNvfp4WithTheGlobalScaleOfItsTensorUsesTheWholeRange) {
   EXPECT_EQ(castOf({moeCastNvfp4}, {1e-3f, -1e-3f}).codes[0], 0x80);
 }
 
-// The bounds of docs/guide/formats.md, for blocks whose scales do not underflow: of amax, and of an element.
+// The bounds of docs/guide/formats.md relative to amax and to an element, for blocks whose scales do not underflow.
 TEST(Cast, DequantisedElementsAreAsCloseAsTheirFormatPromises) {
   struct Bound {
     int cast;

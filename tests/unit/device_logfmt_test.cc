@@ -13,7 +13,7 @@
 namespace moe::test {
 namespace {
 
-// What logfmt.h promises.
+// The errors that logfmt.h promises.
 constexpr double kLogError = 1.3e-6, kPowerError = 3.3e-7, kPlaceError = 4e-6, kValueError = 5e-6;
 
 TEST(LogFmt, LogarithmsAreAsCloseAsTheHeaderSays) {
@@ -41,7 +41,7 @@ TEST(LogFmt, PowersAreAsCloseAsTheHeaderSays) {
   EXPECT_EQ(logfmt::powerOfTwo(0), 1.0f);
 }
 
-// A row as anybody may read it.
+// A row, read independently of the library.
 struct LogRow {
   const Bytes& bytes;
   std::size_t elements;
@@ -67,7 +67,7 @@ struct LogRow {
   bool negative(std::size_t i) const { return (field(i) & 512) != 0; }
 };
 
-// What the worst element and the worst code were off, in octaves and relatively.
+// The largest errors of an element and of a code, in octaves and relative.
 struct LogErrors {
   double place = 0, value = 0;
 };
@@ -137,7 +137,7 @@ TEST(LogFmt, CodesAndValuesAreThoseOfTheFormula) {
   EXPECT_GT(worst.value, kValueError / 4) << "the header says too much";
 }
 
-// The worst of an element: half a step, up or down, or all of it far below the largest.
+// The largest error of an element: half a step, up or down; far below the largest magnitude, its whole value.
 TEST(LogFmt, AnElementIsOffByHalfAStep) {
   Rng rng(5);
   for (const double octaves : {0.5, 4.0, 12.0, 31.0}) {

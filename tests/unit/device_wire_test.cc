@@ -1,5 +1,5 @@
-// The wire formats of combine: their bytes against a reference that searches all codes, what is read back, and what
-// landing words need.
+// The wire formats of combine: their bytes against a reference that searches all codes, the values that are read back,
+// and the requirements of landing words.
 #include <gtest/gtest.h>
 
 #include <cfloat>
@@ -22,7 +22,7 @@ constexpr std::array kAllWires = {moeWireFp8, moeWireFp8Block, moeWireNvfp4, moe
 void expectWireOfTheReference(int wire, const std::vector<float>& row) {
   const auto elements = static_cast<int>(row.size());
   std::vector<float> sums;
-  for (const float element : row) sums.push_back(0.0f + element);  // of one row: a negative zero has lost its sign
+  for (const float element : row) sums.push_back(0.0f + element);  // sum of one row: a negative zero has lost its sign
   const ReferenceWire expected = referenceWire(wire, sums);
   const Bytes found = wireOfLibrary(wire, row);
   ASSERT_EQ(found.size(), expected.bytes.size());
@@ -126,7 +126,7 @@ TEST(Wire, PartsMakeTheSameRow) {
   }
 }
 
-// Copies of a row's float: each is one part's.
+// Each copy of a row's float belongs to one part.
 TEST(Wire, EachCopyOfTheFloatHasOneTaker) {
   for (int parts = 1; parts <= kWireFactors; ++parts) {
     for (int copy = 0; copy < kWireFactors; ++copy) {

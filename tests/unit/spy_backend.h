@@ -1,4 +1,4 @@
-// The host backend, which notes what it was asked, and whose launches fail when a test wants it.
+// The host backend with two additions: it notes the calls that it gets, and its launches fail when a test wants it.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ struct Spy {
   bool captures = false;
   std::vector<Workload> asked;  // the workloads that a launch shape was asked for
   std::vector<Step> launched;
-  StepParams latest{};  // of these
+  StepParams latest{};  // parameters of the latest launched step
 };
 
 class SpyBackend final : public ForwardingBackend {

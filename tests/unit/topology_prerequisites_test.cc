@@ -1,4 +1,4 @@
-// What moe_info says about each prerequisite, on made-up machines.
+// The lines of moe_info about each prerequisite, on made-up machines.
 #include <gtest/gtest.h>
 
 #include "support/base/fake_root.h"
@@ -32,7 +32,7 @@ class Doctor : public FakeRoot {
     topology_.nics = findNics(sys());
     return checkPrerequisites(topology_, planRdma(topology_, {}, 30000), {sys(), proc(), dev(), library, mlx5});
   }
-  // What is said about one prerequisite: "present: ..."
+  // The line about one prerequisite: "present: ..."
   std::string about(const std::string& name, const std::string& library = "libc.so.6",
                     const std::string& mlx5 = "libc.so.6") {
     for (const Prerequisite& one : all(library, mlx5)) {

@@ -19,7 +19,7 @@ using namespace moe::verbs;
 constexpr std::size_t kPage = 4096;
 constexpr std::uint64_t kDmaBufKernelError = 801;  // CUDA_ERROR_NOT_SUPPORTED
 
-// What the made-up libraries do, and what they were asked to do.
+// The behaviour of the made-up libraries, and the calls that they got.
 struct Made {
   int regMrError = 0, regDmaBufError = 0, exportError = 0, pointerError = 0, order = 200;
   bool orderKnown = true;

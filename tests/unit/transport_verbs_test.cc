@@ -58,8 +58,8 @@ TEST_F(VerbsMachine, IsRefusedWithoutAnAdapter) {
             "MOECOMM_NICS names mlx5_7, which is not here; here are none");
 }
 
-// What sysfs shows is not enough: libibverbs must show the adapter too. On a kernel without RDMA, libibverbs cannot
-// list adapters at all.
+// It is not enough that sysfs shows an adapter: libibverbs must show it too. On a kernel without RDMA, libibverbs
+// cannot list adapters at all.
 TEST_F(VerbsMachine, IsRefusedIfLibibverbsDoesNotShowTheAdapter) {
   addGid(addRdma("none_0", "0000:00:01.0", "eth1", "Ethernet"), 0, "0000:0000:0000:0000:0000:ffff:0a01:0001", "RoCE v2",
          "eth1");

@@ -39,7 +39,7 @@ class FdFetch : public Source {
 
   bool done() const { return static_cast<bool>(fd_); }
   Fd take() { return std::move(fd_); }
-  const std::string& problem() const { return problem_; }  // of the latest attempt
+  const std::string& problem() const { return problem_; }  // problem of the latest attempt
 
  private:
   static constexpr int kRetryMs = 2;

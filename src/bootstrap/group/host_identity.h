@@ -1,4 +1,4 @@
-// Where a rank runs, as a plain value that ranks exchange. It tells which ranks share a kernel, a network namespace or
+// Where a rank runs, as a plain value that ranks exchange. It shows which ranks share a kernel, a network namespace or
 // a process.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace moe::bootstrap {
 
 struct HostIdentity {
   std::array<char, 64> hostName;  // ends with a zero byte
-  std::array<char, 48> bootId;    // of the running kernel; the same in all its containers. Empty if unknown
+  std::array<char, 48> bootId;    // boot id of the running kernel; the same in all its containers. Empty if unknown
   std::uint64_t netNamespace;     // inode numbers; 0 if unknown
   std::uint64_t ipcNamespace;
   std::uint64_t pidNamespace;

@@ -85,7 +85,7 @@ class Meeting : public Source {
   std::vector<std::uint8_t> table_;
 };
 
-// What this process lacks is no reason to wait for others.
+// If this process lacks something, there is no reason to wait for others.
 void refuseShortage(const Dialer& dialer, const std::string& whom) {
   if (dialer.shortage() == 0 || dialer.state() != Dialer::State::failed) return;
   throw Error(moeSystemError, fmt::format("cannot connect to {}: {}", whom, errorText(dialer.shortage())));

@@ -51,8 +51,8 @@ constexpr int parentOf(int rank) {
 struct Group {
   int rank = 0;
   int nranks = 1;
-  Key key{};                                    // of this meeting; all connections between its ranks use it
-  std::vector<std::vector<Address>> addresses;  // of every rank's listener
+  Key key{};                                    // key of this meeting; all connections between its ranks use it
+  std::vector<std::vector<Address>> addresses;  // addresses of every rank's listener
   std::chrono::milliseconds timeout{};
   const Log* log = nullptr;
 };

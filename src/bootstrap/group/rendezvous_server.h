@@ -20,13 +20,13 @@
 
 namespace moe::bootstrap {
 
-// What a rank sends in its Join frame. The frame's header names the rank. Also the key of all connections to the
+// The content of a rank's Join frame. The frame's header names the rank. Also the key of all connections to the
 // rendezvous.
 struct JoinRequest {
   std::uint32_t nranks = 0;
   std::uint32_t timeoutMs = 0;     // as configured, for messages
   std::uint32_t leftMs = 0;        // the rank gives up after this
-  std::vector<Address> addresses;  // of its listener
+  std::vector<Address> addresses;  // addresses of its listener
 
   std::vector<std::uint8_t> encode() const;
   static std::optional<JoinRequest> decode(std::span<const std::uint8_t> payload);

@@ -12,7 +12,8 @@
 
 namespace moe::bootstrap {
 
-constexpr std::size_t kAddressCountMax = 4;  // of one listener, in the unique id and in the table of ranks
+constexpr std::size_t kAddressCountMax = 4;  // most addresses of one listener, in the unique id and in the table of
+                                             // ranks
 
 struct SocketName {  // the arguments of bind() and connect()
   sockaddr_storage storage{};

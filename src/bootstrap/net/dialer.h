@@ -26,7 +26,7 @@ class Dialer : public Source {
 
   State state() const { return state_; }
   std::unique_ptr<Link> take() { return std::move(link_); }  // once Connected: the handshake is done
-  const std::string& problem() const { return problem_; }    // what went wrong with each address
+  const std::string& problem() const { return problem_; }    // the failure of each address
   int shortage() const { return shortage_; }   // the errno, if this process or the system lacks what a connection takes
   bool wrongKey() const { return wrongKey_; }  // the answer came from a process without the key
   bool allRefused() const { return refused_ == addresses_.size(); }

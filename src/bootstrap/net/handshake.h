@@ -20,7 +20,7 @@ class Handshake {
 
   Handshake(Side side, const Key& key, const Key& nonce) : side_(side), key_(key), nonce_(nonce) {}
 
-  std::vector<std::uint8_t> start() const;  // what a client sends first; empty for a server
+  std::vector<std::uint8_t> start() const;  // first bytes of a client; empty for a server
 
   // Takes one frame. Appends what must be sent to `reply`.
   State onFrame(const Frame& frame, std::vector<std::uint8_t>& reply);

@@ -12,7 +12,7 @@
 #include "bootstrap/net/frame.h"
 #include "bootstrap/net/handshake.h"
 
-struct msghdr;  // what recvmsg() fills
+struct msghdr;  // the buffers that recvmsg() fills
 
 namespace moe::bootstrap {
 

@@ -72,7 +72,7 @@ class Lobby : public Source {
   Admits admits_;
   std::vector<Pending> pending_;  // oldest first
   std::vector<std::unique_ptr<Link>> guests_;
-  std::size_t listenerIndex_ = 0;  // of the first one; the others follow
+  std::size_t listenerIndex_ = 0;  // index of the first one; the others follow
   bool listenerArmed_ = false;
   Clock::time_point acceptAgain_{};  // not before this: the process was out of descriptors
   int shortage_ = 0;                 // the errno of the latest such accept

@@ -24,7 +24,7 @@
 
 namespace moe {
 
-// What this rank knows about a peer after init.
+// This rank's knowledge of a peer after init.
 struct Peer {
   WindowCard card;
   PeerWindow window;
@@ -93,7 +93,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   // The number of the next handle, from 0 up. Handles of localOnly, which other ranks need not have, are numbered from
   // -1 down.
   int takeHandleNumber(bool localOnly) { return localOnly ? --localHandlesMade_ : handlesMade_++; }
-  // Handles live until they are removed, and no longer than the communicator, which knows nothing of them.
+  // Handles live until they are removed, and at most as long as the communicator, which does not know their type.
   template <class Handle>
   Handle* add(std::unique_ptr<Handle> handle) {
     Handle* added = handle.get();

@@ -16,7 +16,7 @@
 namespace moe {
 namespace {
 
-// What all ranks must have set alike: names for the sentences, and values in the same order.
+// Settings that must be the same on all ranks: names for the sentences, and values in the same order.
 constexpr const char* kAgreedNames[] = {"library version", "backend",      "modes",   "tokensMax",   "llTokensMax",
                                         "rowBytesMax",     "sideBytesMax", "topkMax", "expertsMax",  "stagingRows",
                                         "domainSize",      "transport",    "llSets",  "stagingAreas"};
@@ -187,7 +187,7 @@ class CommInit {
       sharesProcess_ =
           sharesProcess_ || (rank != comm_->rank() && self_.sameProcess(hosts[static_cast<std::size_t>(rank)]));
     }
-    // What combines put over the rails has one generation.
+    // The data that combines put over the rails have one generation.
     if (comm_->room_.shape.domains() > 1) comm_->room_.operations = OutstandingOperations(1);
   }
 
@@ -276,7 +276,7 @@ class CommInit {
   // Connects to the others. They wait for this rank, so they must learn at once if it gives up.
   void connectTo(const std::vector<CardBytes>& cards) {
     try {
-      // A rank that has connected waits in the next round. It knows nothing of failures here, so it must not give up
+      // A rank that has connected waits in the next round. It does not know of failures here, so it must not give up
       // first.
       const std::chrono::milliseconds patience(std::max(comm_->config_.timeoutMs / 4 * 3, 1));
       comm_->remote_->connect(cards, Deadline::after(patience));
@@ -373,7 +373,7 @@ class CommInit {
   bootstrap::HostIdentity self_{};
   bool sharesProcess_ = false;  // with a rank of its domain
   bool sharesClock_ = false;    // all ranks run on one kernel
-  bool allKnow_ = false;        // of the failure that is being thrown
+  bool allKnow_ = false;        // true: all ranks know of the failure that is being thrown
 };
 
 void requireRanks(int nranks) {

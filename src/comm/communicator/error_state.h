@@ -56,8 +56,8 @@ class ErrorState {
     failed_.wait(lock, [&] { return result_ != moeSuccess; });
   }
 
-  // From now on no failure is told to peers, which know that this rank leaves. Waits until a call of tell() in progress
-  // ends.
+  // From now on no failure is announced to peers, because they know that this rank leaves. Waits until a call of tell()
+  // in progress ends.
   void stopTelling() noexcept {
     const std::lock_guard lock(mutex_);
     tells_ = false;

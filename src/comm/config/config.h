@@ -87,7 +87,7 @@ std::vector<std::string> namesInEnvironment();
 // empty variable counts as unset.
 Config resolveConfig(const moeConfig_t* user, const Lookup& lookup = processEnvironment());
 
-// What the launcher's environment variables say about this rank: moerun, torchrun, Open MPI, Slurm or a PMI.
+// This rank according to its launcher's environment variables: moerun, torchrun, Open MPI, Slurm or a PMI.
 // moeCommInitFromEnv calls it. docs/guide/launchers.md has the rules, variable by variable.
 struct LaunchEnvironment {
   int nranks = 0;

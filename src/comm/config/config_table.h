@@ -32,7 +32,7 @@ using Allowed = std::variant<IntegerRange, std::span<const Choice>, FreeText>;
 
 struct Setting {
   const char* variable;
-  const char* field;         // of moeConfig_t; nullptr: only the variable exists
+  const char* field;         // field of moeConfig_t; nullptr: only the variable exists
   const char* defaultText;   // a number, a word of the choices, or empty for "not set"
   const char* defaultShown;  // in the documentation, if defaultText is not clear there; otherwise nullptr
   Allowed allowed;

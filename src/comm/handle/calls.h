@@ -1,4 +1,4 @@
-// What a caller asks a handle to do, as the C API says it. Each call is an object behind this page (route_call.h,
+// The calls of a handle, in the form of the C API. Each call is an object behind this page (route_call.h,
 // dispatch_call.h, combine_call.h, refused_calls.h): it checks what the host can know before anything is launched, so a
 // call that is refused leaves the handle as it was.
 #pragma once

@@ -47,7 +47,7 @@ void CombineCall::checkGrads() const {
   refuse(fmt::format("args.grads.outWeightGrads is NULL with {} tokens routed", tokens_));
 }
 
-// Only the device knows how many rows have arrived. Of arrays with an entry per arrival, one entry is checked.
+// Only the device knows how many rows have arrived. In arrays with an entry per arrival, one entry is checked.
 void CombineCall::checkPlaces() const {
   const std::int64_t rowBytes = std::int64_t{args_.hidden} * elementBytes(args_.rowType), sums = tokens_ * rowBytes;
   for (const auto& [pointer, name] : {std::pair{args_.rows, "args.rows"},

@@ -112,7 +112,7 @@ void DispatchCall::placeOutput(const DispatchPayloads& payloads) {
   const auto rows = static_cast<std::uint64_t>(out.capacity);
   const std::uint32_t outBytes = out.cast.type != kNoCast ? out.cast.codeBytes : out.rowBytes;
   const std::int64_t at = handle_.windowOffset(args_.outRows, rows * outBytes, "args.outRows");
-  // What lies beside the rows: window offsets, or 0 if it is not there.
+  // Arrays beside the rows: window offsets, or 0 for an array that does not exist.
   const auto beside = [&](const Extent& output) -> std::uint64_t {
     if (output.begin == nullptr) return 0;
     const std::int64_t where =

@@ -1,6 +1,5 @@
 // A handle: a route and the operations that use it. It keeps what lasts from call to call, and answers questions about
-// it. What a caller asks it to do is an object of its own: calls.h. Everything that depends on the routing happens on
-// the device.
+// it. Each call is a separate object: calls.h. Everything that depends on the routing happens on the device.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What a caller asks of a dispatch or combine, in structs of this version: the arguments, and copies of the optional
-// structs that they point to. A struct that the caller left out has the values of its initializer.
+// The request of a caller for a dispatch or combine, in structs of this version: the arguments, and copies of the
+// optional structs that they point to. A struct that the caller left out has the values of its initializer.
 #pragma once
 
 #include <moecomm.h>

@@ -12,7 +12,7 @@
 namespace moe {
 namespace {
 
-// What a step waited for, as in "rank 3 did not send its counts".
+// The event that a step waited for, as in "rank 3 did not send its counts".
 const char* missing(Phase phase) {
   switch (phase) {
     case Phase::none:

@@ -100,7 +100,7 @@ struct LogGroup {
 
 // Codes the elements of a group as fields.
 struct LogCoder {
-  float exponent, fraction;  // of amax; the exponent is raised()
+  float exponent, fraction;  // parts of amax; the exponent is raised()
   float stepsPerOctave, top;
 
   static MOE_LANES LogCoder of(const LogGroup& group) {

@@ -28,7 +28,7 @@ enum class Phase : std::int32_t {
   count
 };
 
-// What a wait is for. Flag i of the wait is that of rank first + i * step.
+// The purpose of a wait. Flag i of the wait is that of rank first + i * step.
 struct Awaited {
   Phase phase;
   int first, step;

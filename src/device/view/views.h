@@ -155,7 +155,7 @@ MOE_HOST_DEVICE constexpr int mergedInto(int id) {
   return -2 - id;
 }
 
-// What this rank sends.
+// The rows that this rank sends.
 struct Sent {
   std::int32_t* ids;  // [tokensMax][topk] global expert, -1, or idOfMerged
   float* weights;     // [tokensMax][topk]
@@ -171,7 +171,7 @@ struct Sent {
   std::int32_t* flatRowsOf;        // [nranks] rows that arrive at each rank, counting each token once
 };
 
-// What arrives at this rank.
+// The rows that arrive at this rank.
 struct Arriving {
   std::int32_t* rows;           // [1]
   std::int32_t* rankOffsets;    // [nranks + 1]
@@ -330,8 +330,8 @@ struct CastArgs {
   ScaleGrid grid;                 // where the scales lie in outScales
 };
 
-// What is stored to rows of the output for which no row arrives. kPadScales pads the scales of those that share a block
-// with rows. With kPadRows too, it pads all scales of blocks.
+// The values that are stored to output rows for which no row arrives. kPadScales pads the scales of those that share a
+// block with rows. With kPadRows too, it pads all scales of blocks.
 enum PadBits : int { kPadIndices = 1, kPadRows = 2, kPadScales = 4 };
 
 struct DispatchArgs {

@@ -34,7 +34,7 @@ GpuDriver GpuDriver::load(const std::string& name) {
   return driver;
 }
 
-// What `call` returns in the CUDA runtime's context, or the driver's error if there is none.
+// The result of `call` in the CUDA runtime's context, or the driver's error if there is none.
 template <class Call>
 GpuDriver::Result GpuDriver::inContext(int ordinal, Call call) const {
   Device gpu = 0;

@@ -68,7 +68,7 @@ bool TcpHelper::spins(int times) noexcept {
   return true;
 }
 
-// What the step waits for may also arrive in another way, so it checks now and then.
+// The data that the step waits for may also arrive in another way, so it checks now and then.
 void TcpHelper::sleep(int times) const noexcept {
   std::array<pollfd, std::size_t{2} * kPutRingsMax> sources;
   nfds_t count = 0;

@@ -21,7 +21,7 @@ class TcpSender;
 
 class TcpReceiver {
  public:
-  // `sender` serves the same peers, and is told what to answer.
+  // `sender` serves the same peers, and sends the answers.
   TcpReceiver(TcpGroup& group, TcpSender& sender);
   ~TcpReceiver() { stop(); }
   TcpReceiver(const TcpReceiver&) = delete;

@@ -40,7 +40,7 @@ class TcpSender final : public PutSink {
   // A frame, or more bytes of the previous frame. Puts to adjacent places travel as one frame.
   struct Outgoing {
     TcpFrame frame;
-    std::uint64_t source;  // of the bytes, in this rank's window
+    std::uint64_t source;  // offset of the bytes in this rank's window
     std::uint32_t bytes;
     bool begins;
 
@@ -57,7 +57,7 @@ class TcpSender final : public PutSink {
     bool blocked = false;          // its socket was full
     bool broken = false;           // it takes nothing any more; the receiver finds out why
     std::uint64_t sent = 0;        // bytes since the start
-    std::uint64_t arrived = 0;     // of those, acknowledged by the peer's host at the last check
+    std::uint64_t arrived = 0;     // the part of these bytes that the peer's host had acknowledged at the last check
     Clock::time_point moved = {};  // when `arrived` last grew, or nothing was outstanding
   };
 
@@ -89,7 +89,7 @@ class TcpSender final : public PutSink {
   int blocked_ = 0;  // number of blocked peers
   std::function<void()> wake_ = [] {};
   std::atomic<bool> attention_ = false;
-  std::chrono::milliseconds timeout_;  // that the sockets have
+  std::chrono::milliseconds timeout_;  // timeout that the sockets have
   Clock::time_point watchAt_ = {};
 };
 

@@ -13,7 +13,8 @@ struct DispatchFields : moeDispatchArgs_t {
   moeCast_t cast = MOE_CAST_INITIALIZER;
   moeDescribe_t describe = MOE_DESCRIBE_INITIALIZER;
 
-  // For a call, while this is where it is. The plain address would leave the optional structs out.
+  // The arguments for a call. They point into this object, which must not move. The plain address would leave the
+  // optional structs out.
   const moeDispatchArgs_t* linked() {
     moeDispatchArgs_t::cast = &cast;
     moeDispatchArgs_t::describe = &describe;

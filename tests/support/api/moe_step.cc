@@ -25,7 +25,7 @@ float offsetOf(int expert) {
 
 }  // namespace
 
-// What a case says of itself: its shape, and all that it has other than a plain one.
+// The name of a case: its shape, and everything in which it differs from a plain one.
 std::string StepCase::name() const {
   static constexpr std::pair<int StepCase::*, const char*> kNumbers[] = {
       {&StepCase::rowType, "row type"},        {&StepCase::hidden, "hidden"},

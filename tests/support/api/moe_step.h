@@ -22,23 +22,23 @@ struct StepCase {
   int experts = 8;
   int topk = 2;
   int groups = 0;          // of experts
-  int groupsPerToken = 0;  // a token uses experts of so many best groups; 0: of all
+  int groupsPerToken = 0;  // a token uses experts of this many best groups; 0: of all groups
   int tokensMax = 8;
   bool bounded = false;  // each step has a bound of its own
   int rowsBudget = 0;
   bool expertCounts = false;
   bool placed = false;  // steps have placements, and swap them
-  // Not 0: localOnly, of a world that is one rank. So many experts have all ranks; `experts` of them from `firstOwn` on
-  // are this rank's.
+  // Not 0: the handle is localOnly, and the reference's world is one rank. All ranks together have this many experts;
+  // this rank has `experts` of them, from `firstOwn` on.
   int allExperts = 0;
   int firstOwn = 0;
   int alignment = 1;
-  int sideBytes = 0;     // of a payload that is one array of rows
-  PayloadCase payloads;  // instead of it
+  int sideBytes = 0;     // size of a payload that is one array of rows
+  PayloadCase payloads;  // payloads instead of that array
   bool window = true;    // outputs are in window memory
   bool wideIndex = false;
   bool weighted = false;     // combine applies the weights
-  bool lateWeights = false;  // which it brings: others than those of the route
+  bool lateWeights = false;  // combine carries weights, which differ from those of the route
   int biases = 0;
   bool weightGrads = false;
   int cast = moeCastNone;
@@ -47,12 +47,12 @@ struct StepCase {
   bool scalesInput = false;  // the cast has an input scale
   bool scalesAll = false;    // and a global scale
   bool weighsInput = false;  // rows are multiplied by their weights first; topk is 1
-  int wire = moeWireRow;     // of the combine
+  int wire = moeWireRow;     // wire format of the combine
   bool arrivals = false;     // arrival words
   int padding = 0;           // moePad bits
   int idKind = moeIdsLocal;
   int invalidId = -1;
-  bool describes = false;  // asks for the arrays of a step of their own
+  bool describes = false;  // asks for the arrays that a separate step fills
   std::uint64_t seed = 1;
 
   std::string name() const;
@@ -87,7 +87,7 @@ class MoeStep {
     return placed_ ? placed_->logicalExperts : case_.experts;
   }
   void leaveOutForeign(std::vector<int>* ids) const;
-  // What local expert 0 is in moeIdsGlobal.
+  // The number of local expert 0 in moeIdsGlobal.
   int firstGlobal() const { return case_.firstOwn + firstExpert(reference_->config, context_.rank); }
   template <class Call>
   void callDispatch(int flags, Call call);
@@ -145,7 +145,7 @@ class MoeStep {
   moeHandle_t handle_ = nullptr;
   std::unique_ptr<ReferenceRoute> reference_;
   std::optional<PlacedExperts> placed_;
-  std::vector<int> givenExperts_;  // of this rank, before a budget leaves some out
+  std::vector<int> givenExperts_;  // entries of this rank, before a budget leaves some out
   std::int64_t rowsMax_ = 0;
   struct PayloadMemory {
     std::uint8_t *in, *out;

@@ -1,4 +1,5 @@
-// Checks the arrays of moe_step.h that a step of their own fills: those of a dispatch, and what this rank sends.
+// Checks the arrays of moe_step.h that a separate step fills: those of a dispatch, and those of the tokens that this
+// rank sends.
 #include "support/api/moe_step.h"
 #include "support/base/index.h"
 #include "support/reference/reference_describe.h"

@@ -21,7 +21,7 @@ CastCase MoeStep::castCase() const {
   return cast;
 }
 
-// Of blocks: with as many experts as the ranks have at most.
+// The number of blocks, for the most experts that a rank has.
 std::int64_t MoeStep::scaleBytesMax() const {
   const RouteConfig route{context_.nranks, case_.experts,  case_.topk, static_cast<Layout>(case_.layout),
                           case_.tokensMax, case_.alignment};
@@ -125,7 +125,7 @@ void MoeStep::checkArrays() {
   EXPECT_EQ(arena.get(outOffsets_, arrivals().expertOffsets.size()), arrivals().expertOffsets) << case_.name();
 }
 
-// Rows of the outputs that no row arrives for: of layouts of a fixed size the unused ones, else up to the end.
+// The output rows for which no row arrives: in layouts of a fixed size the unused rows, else the rows up to the end.
 std::vector<std::int64_t> MoeStep::emptyRows() const {
   const bool open = case_.layout == moeLayoutFlat || case_.layout == moeLayoutExpertMajor;
   std::vector<bool> used(static_cast<std::size_t>(open ? rowsMax_ : layoutRows()), false);

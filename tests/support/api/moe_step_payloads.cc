@@ -1,4 +1,4 @@
-// The payloads of a dispatch of moe_step.h: their arrays, what the call is told of them, and their check.
+// The payloads of a dispatch of moe_step.h: their arrays, the arguments of the call, and their check.
 #include <algorithm>
 #include <cstring>
 
@@ -20,7 +20,7 @@ std::uint32_t MoeStep::payloadWord(int source, int token, int word) const {
                                    static_cast<std::uint64_t>(word)));
 }
 
-// Blocks take the most: all that an output of the layout could have.
+// Blocks need the most memory: enough for every block that an output of the layout could have.
 WordsOutput MoeStep::payloadOutput(const WordsForm& form, const RouteConfig& route,
                                    const std::vector<int>& offsets) const {
   return {form, route, offsets, rowsMax_, rowsMax_};
@@ -73,7 +73,7 @@ void MoeStep::preparePayloads() {
   }
 }
 
-// What lies without gaps is left to the library.
+// Strides of words without gaps are left to the library.
 std::vector<moePayload_t> MoeStep::payloadArgs() const {
   std::vector<moePayload_t> made;
   const std::int64_t tokens = input().tokens;

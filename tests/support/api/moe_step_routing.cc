@@ -41,7 +41,7 @@ std::vector<int> MoeStep::drawInGroups(Rng& rng) const {
   return chosen;
 }
 
-// Two steps in three have another placement than the one before, some of them none.
+// Two of three steps change the placement; some of them remove it.
 void MoeStep::swapPlacement(const RouteConfig& config) {
   Rng rng(mix(case_.seed, static_cast<std::uint64_t>(iteration_) + (std::uint64_t{84} << 32)));
   if (!case_.placed || (iteration_ > 0 && rng.oneIn(3))) return;
@@ -50,7 +50,8 @@ void MoeStep::swapPlacement(const RouteConfig& config) {
   MOE_EXPECT_OK(tellPlacement(), context_);
 }
 
-// Experts in any order, with their ranks; or, if each place has one, in that of the places.
+// Experts in any order, with their ranks. If each place has an expert, they may also be in the order of the places,
+// without ranks.
 moeResult_t MoeStep::tellPlacement() const {
   if (!placed_) return moeHandleSetPlacement(handle_, nullptr, context_.stream());
   const ExpertMap map{case_.experts, context_.nranks};
@@ -73,7 +74,7 @@ moeResult_t MoeStep::tellPlacement() const {
   return moeHandleSetPlacement(handle_, &placement, context_.stream());
 }
 
-// Ids of all ranks' experts, as those of this rank alone.
+// Converts ids of all ranks' experts to those of this rank's own experts.
 void MoeStep::leaveOutForeign(std::vector<int>* ids) const {
   for (int& id : *ids) {
     const bool own = id >= case_.firstOwn && id < case_.firstOwn + case_.experts;

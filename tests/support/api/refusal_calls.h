@@ -77,7 +77,7 @@ class Calls {
     args.out = out_;
     return args;
   }
-  // The same with ids of the test's own.
+  // The same with ids that the test passes.
   moeResult_t routeBy(const std::vector<std::int32_t>& ids) {
     return moeRoute(handle_, context_.arena.put<std::int32_t>(ids), nullptr, kTokens, context_.stream());
   }
@@ -112,7 +112,7 @@ class Calls {
     roundTrip();
     expectStatus(moeSuccess, "");
   }
-  // Expects this of the handle, for the host and for kernels, and that the communicator is good.
+  // Expects this status of the handle, for the host and for kernels, and that the communicator is good.
   void expectStatus(moeResult_t result, const std::string& sentence) {
     context_.arena.synchronize();
     moeHandleStatus_t status = MOE_HANDLE_STATUS_INITIALIZER;

@@ -1,4 +1,4 @@
-// A folder of a test's own, which goes with the object.
+// A folder of one test, which is removed with the object.
 #pragma once
 
 #include <cstdlib>
@@ -26,7 +26,7 @@ class TemporaryFolder {
   const std::string& path() const { return path_; }
   std::string at(const std::string& name) const { return path_ + "/" + name; }
 
-  // The files in it whose names end so.
+  // The files in it whose names have this ending.
   std::vector<std::string> files(const std::string& ending) const {
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator(path_)) {

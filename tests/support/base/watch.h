@@ -1,5 +1,5 @@
-// What runs beside a step, as a kernel of the caller would: it consumes what the step has made, or makes what the step
-// waits for.
+// Work that runs beside a step, as a kernel of the caller would. It consumes rows that the step has made, or makes rows
+// that the step waits for.
 #pragma once
 
 #include <atomic>

@@ -19,7 +19,8 @@ struct CastCase {
   int elements = 0;
   int scales = 0;                               // a moeScales value
   bool scalesInput = false, scalesAll = false;  // with an input scale, a global scale
-  bool weighsInput = false;                     // with the weights of the rows' tokens, which have one expert each
+  bool weighsInput = false;                     // rows are multiplied by the weights of their tokens, which have one
+                                                // expert each
 
   explicit operator bool() const { return type != 0; }
   std::int64_t sourceBytes() const { return std::int64_t{elements} * elementBytes(rowType); }
@@ -37,14 +38,14 @@ struct CastCase {
   ReferenceSizes sizes() const { return type == 0 ? ReferenceSizes{} : referenceSizes(type, elements); }
 };
 
-// The arguments of a step. `scales` has output.bytes() bytes of poison. `rule` is of the rank and lives as long as the
+// The arguments of a step. `scales` has output.bytes() bytes of poison. `rule` is the rank's, and lives as long as the
 // step.
 CastArgs castArgs(const CastCase& cast, const WordsOutput& output, void* scales, const ReferenceRule& rule);
 
-// Now and then a cast, if its rows fit. `seed` decides on the format, so that worlds stay what they are. `blocks`:
-// always, with scales in blocks.
+// Draws a cast now and then, if its rows fit. `seed` decides on the format, so that other choices of a world do not
+// change. `blocks`: always casts, with scales in blocks.
 CastCase drawCast(int rowBytesMax, std::uint64_t seed, bool blocks, Rng& rng);
-// Takes another layout of the scales if blocks for what arrives at a rank, and for `spare` more rows, are larger.
+// Takes another layout of the scales if blocks are larger for the rows that arrive at a rank and `spare` more.
 void keepSmall(CastCase& cast, const ReferenceRoute& route, std::int64_t spare, std::size_t bytes);
 // Parts of whole tiles, as a cast divides rows.
 Parts drawTiles(int elements, Rng& rng);

@@ -1,4 +1,4 @@
-// What the library makes of a row that travels in a wire format, and of one that has come, on one lane.
+// Codes a row in a wire format with the library, and reads one that has come, on one lane.
 #pragma once
 
 #include <vector>

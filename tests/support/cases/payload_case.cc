@@ -8,7 +8,7 @@
 namespace moe::test {
 namespace {
 
-// Of an output, which begins at a multiple of 16.
+// The bytes of an output, which begins at a multiple of 16.
 std::int64_t areaOf(const WordsOutput& output) {
   return roundUp(static_cast<std::int64_t>(output.bytes()), 16);
 }

@@ -12,13 +12,13 @@ namespace moe::test {
 
 struct PayloadCase {
   std::vector<WordsForm> forms;  // empty: side payload is one array
-  bool columns = false;          // of the arrays that are given
+  bool columns = false;          // the arrays that are given lie in columns
 
   explicit operator bool() const { return !forms.empty(); }
   int words() const;
 };
 
-// The arrays of one rank: what it gives, and what it gets.
+// The arrays of one rank: its inputs and its outputs.
 class PayloadArrays {
  public:
   PayloadArrays() = default;
@@ -26,16 +26,16 @@ class PayloadArrays {
   PayloadArrays(const PayloadCase& payloads, const RouteConfig& route, const std::vector<int>& experts,
                 std::int64_t rows, std::int64_t capacity);
 
-  // Of all outputs, each of which begins at a multiple of 16.
+  // The bytes of all outputs, each of which begins at a multiple of 16.
   std::int64_t bytes() const;
-  // Outputs lie in poison at `area`, which peers know by its window offset; NULL: in memory of their own.
+  // Places the outputs in poison at `area`, which peers know by its window offset; NULL: in separate memory.
   void place(std::uint8_t* area, std::uint64_t offset);
-  // What a step is told, if this rank gives such rows of words for its tokens.
+  // The arguments of a step, if this rank gives such rows of words for its tokens.
   PayloadArgs args(const std::vector<std::vector<std::uint32_t>>& tokens);
   // Notes the words that a layout row must have, and zeros in blocks: see WordsOutput.
   void expect(std::int64_t layoutRow, const std::vector<std::uint32_t>& words);
   void expectPads(const Arrivals& arrivals, bool all);
-  // The layout row has zeros, where it does not lie in blocks.
+  // Notes that the layout row has zeros, unless it lies in blocks.
   void expectZeros(std::int64_t layoutRow);
   bool inBlocks() const;
   std::vector<int> blockOffsets() const;
@@ -55,7 +55,7 @@ class PayloadArrays {
   std::vector<Array> arrays_;
 };
 
-// Payloads of a row of `sideBytes`, now and then; `seed` decides, so that worlds stay what they are.
+// Draws payloads of a row of `sideBytes` now and then. `seed` decides, so that other choices of a world do not change.
 PayloadCase drawPayloads(int sideBytes, std::uint64_t seed);
 // Takes plain rows for payloads whose outputs would be larger than `bytes` at a rank, with `spare` more rows.
 void keepSmall(PayloadCase& payloads, const ReferenceRoute& route, std::int64_t spare, std::size_t bytes);

@@ -62,7 +62,7 @@ void CombineOperation::fillWeights(int rank) {
   auto* weights = reinterpret_cast<float*>(own.weights.data());
   for (int i = 0; i < entries; ++i) weights[i] = weightOf(options_.seed, rank, i / topk, i % topk);
 }
-// As they count: an entry that is merged into an earlier one adds to that one's.
+// The weights as they count: a merged entry adds to the weight of the earlier entry.
 std::vector<float> CombineOperation::mergedWeights(int rank) const {
   const RouteInput& input = route_->inputs[at(rank)];
   const int topk = route_->config.topk;

@@ -14,8 +14,8 @@ void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
-// Before CUDA starts: many ranks of one process share a GPU, and the streams of each need hardware queues of their own.
-// Otherwise work waits behind a kernel that waits for it.
+// This must be set before CUDA starts. Many ranks of one process share a GPU, and the streams of each need hardware
+// queues of their own. Otherwise work would wait behind a kernel that waits for this work.
 [[maybe_unused]] const int queuesOfAGpu = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 // One piece of memory, taken before any communication. Allocating GPU memory waits for the device, where a peer's

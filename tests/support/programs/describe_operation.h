@@ -11,7 +11,7 @@ struct DescribeCase {
   int spareRows = 0;
   bool globalIds = false;
   int invalidId = -1;
-  int lackingRows = 0;  // where the handle has a fault, the arrays have so many rows less than the route brings
+  int lackingRows = 0;  // if the handle has a fault, the arrays have this many rows less than the route brings
 };
 
 class DescribeOperation : public Operation {

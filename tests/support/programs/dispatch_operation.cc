@@ -160,7 +160,7 @@ void DispatchOperation::start(int rank, Report& report) {
     d.outExpertOffsets = reinterpret_cast<std::int32_t*>(own.outOffsets.data());
 }
 
-// Those of a window output lie in its area, behind all else.
+// The payloads of a window output lie in its area, behind everything else.
 void DispatchOperation::placeScales(int rank) {
   PerRank& own = ranks_[at(rank)];
   DispatchArgs& d = own.params.dispatch;
@@ -181,7 +181,7 @@ void DispatchOperation::placeScales(int rank) {
   if (window) d.cast.outScalesOffset = areas_->offset(rank, config_.area) + static_cast<std::uint64_t>(before);
 }
 
-// Behind the scales, if any, those of a window output.
+// In a window output they lie behind the scales, if there are any.
 void DispatchOperation::placePayloads(int rank) {
   PerRank& own = ranks_[at(rank)];
   DispatchArgs& d = own.params.dispatch;
@@ -368,7 +368,7 @@ void DispatchOperation::checkGuards(int rank, Report& report) {
   if (!good) report.add(rank, name_ + ": something was written behind an output");
 }
 
-// Of LL rows whose sizes differ, a rank learns when they have come: its outputs may then hold anything.
+// In LL, a rank learns that row sizes differ only when rows have come. Its outputs may then hold anything.
 void DispatchOperation::checkOutputs(int rank, Report& report) {
   if (config_.oddRank >= 0 && handle_.shape().lowLatency) return;
   const Arrivals arrivals = shown(rank);

@@ -1,5 +1,5 @@
-// Draws how the rows of an operation are cut among warps, and of some combines the wire format, and which rows are made
-// beside them.
+// Draws how the rows of an operation are divided among warps. For some combines it also draws the wire format, and the
+// rows that are made beside them.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@ inline Parts drawParts(int rowBytes, Rng& rng) {
   return {(quads + quadsEach - 1) / quadsEach, static_cast<std::uint32_t>(quadsEach * 16)};
 }
 
-// Lets the rows of some combines travel in a wire format, of as many elements as fit. False: those of this one do not.
+// Lets the rows of some combines travel in a wire format, with as many elements as fit. False: this combine's rows do
+// not.
 inline bool drawWire(CombineOptions& options, int rowBytesMax, Rng& rng) {
   CombineCase& sum = options.sum;
   const int units = rowBytesMax / elementBytes(sum.rowType) / kWireUnit;

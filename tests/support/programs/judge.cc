@@ -19,8 +19,8 @@ std::string expectFault(const std::vector<Ending>& endings, int rank, Fault faul
   return describe(rank, ending) + fmt::format(" instead of fault {}; ", static_cast<int>(fault));
 }
 
-// Every rank looks at all ranks. The culprit names any other. Of LL combines across domains, a rank may fail because
-// another one, which looked first, has ended.
+// Every rank looks at all ranks. The culprit names any other rank. In LL combines across domains, a rank may fail
+// because another rank, which looked first, has ended.
 std::string judgeDisagreement(Scenario& world, const std::vector<Ending>& endings) {
   const bool spreads = world.trouble == Trouble::rowSize && world.comm->shape().domains() > 1;
   std::string wrong;
@@ -39,7 +39,7 @@ std::string judgeDisagreement(Scenario& world, const std::vector<Ending>& ending
   return wrong;
 }
 
-// The rank whose rows are not made says so itself, and which. Of the others some wait for it.
+// The rank whose rows are not made names these rows itself. Some of the other ranks wait for it.
 std::string judgeUnready(const Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {

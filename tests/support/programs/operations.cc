@@ -35,12 +35,12 @@ bool Operation::hearsOverRails(int rank) const {
   if (fault_.fault == Fault::badIndex || fault_.fault == Fault::twice) return false;
   return rank / comm.domainSize != fault_.culprit / comm.domainSize || peersDisagree();
 }
-// Rail peers themselves say that they differ, if each is a domain.
+// If each rank is a domain, rail peers themselves report that they differ.
 bool Operation::peersDisagree() const {
   return fault_.fault == Fault::disagreement && comm_.shape().domainSize == 1;
 }
 
-// Of ranks that pass different values, the one that differs from all others is named by them, and names another.
+// If one rank's value differs from those of all others, the others name this rank, and it names another one.
 void Operation::checkStatus(int rank, Report& report) const {
   const HandleView handle = handle_.view(rank);
   const Failure& kept = handle.hostCounts->fault;

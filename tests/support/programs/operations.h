@@ -16,7 +16,7 @@
 
 namespace moe::test {
 
-// What went wrong, per rank. Ranks run concurrently, so each writes its own list.
+// The errors of each rank. Ranks run concurrently, so each writes its own list.
 class Report {
  public:
   explicit Report(int nranks) : lines_(static_cast<std::size_t>(nranks)) {}
@@ -32,11 +32,12 @@ class Report {
   std::vector<std::vector<std::string>> lines_;
 };
 
-// Why a handle delivers nothing until its next route: what its status must say then, and at which ranks.
+// The fault for which a handle delivers nothing until its next route: the status that it must report, and the ranks
+// that have it.
 struct HandleFault {
   Fault fault = Fault::none;
   int culprit = -1;
-  bool alone = false;  // only the culprit knows, and only what came there counts as nothing
+  bool alone = false;  // only the culprit knows, and only the rows that came there count as nothing
 
   bool at(int rank) const { return fault != Fault::none && (!alone || rank == culprit); }
 };
@@ -65,7 +66,7 @@ class Operation {
  protected:
   StepParams emptyParams(int rank, int phases) const;
   void checkStatus(int rank, Report& report) const;
-  // Whether a rank of an HT handle hears from other domains alone that an operation delivers nothing.
+  // Whether a rank of an HT handle learns only from other domains that an operation delivers nothing.
   bool hearsOverRails(int rank) const;
 
   TestComm& comm_;
@@ -102,7 +103,8 @@ class OutputAreas {
 
 class RouteOperation : public Operation {
  public:
-  // `given`: what the ranks pass, if `route` is what it comes to. `placed`: by which placement.
+  // `given`: the inputs that the ranks pass, if they differ from those of `route`, which then is the result. `placed`:
+  // the placement that the ranks use.
   RouteOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route, bool giveWeights,
                  std::string name, std::vector<RouteInput> given = {}, std::optional<PlacedExperts> placed = {});
   void start(int rank, Report& report) override;
@@ -126,7 +128,7 @@ struct DispatchCase {
   Parts parts{1, 16};
   int area = 0;                        // HT: index in OutputAreas
   CastCase cast;                       // rowBytes is then the size of the codes
-  PayloadCase payloads;                // of the sideBytes
+  PayloadCase payloads;                // payloads whose rows have sideBytes
   bool inSlots = false;                // LL RANK_MAJOR: rows stay where they arrive
   std::vector<bool> staged;            // HT, [nranks]
   std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what arrives
@@ -134,7 +136,7 @@ struct DispatchCase {
   int smallStaging = -1;               // HT: this rank states a staging area of one row less than arrive
   int oddRank = -1;                    // this rank states rows that are 16 bytes longer
   int padding = 0;                     // PadBits
-  int spareRows = 0;                   // with padding: rows behind the last, of outputs that are not in the window
+  int spareRows = 0;                   // with padding: rows after the last one, in outputs that are not in the window
   bool globalIds = false;
   int invalidId = -1;
 };
@@ -162,7 +164,7 @@ class DispatchOperation : public Operation {
   int sourceBytes() const { return config_.cast ? static_cast<int>(config_.cast.sourceBytes()) : config_.rowBytes; }
   std::vector<std::uint8_t> sourceRow(int source, int token) const;
   std::int64_t outputRows(int rank) const;
-  // What a rank sees arrive: nothing, if its handle has a fault.
+  // The rows that a rank sees arrive: none, if its handle has a fault.
   Arrivals shown(int rank) const;
   // Rows of the output that padding reaches.
   std::int64_t paddedRows(int rank) const;
@@ -208,9 +210,9 @@ class RouteDispatchOperation : public Operation {
 // A combine that starts before the rows of the experts are made, on some ranks.
 struct ReadyCase {
   std::vector<bool> ranks;  // [nranks]; empty: on none
-  bool leaves = false;      // to the second part, if there are two
+  bool leaves = false;      // leaves rows to the second part, if there are two
   int blockRows = 0;        // a power of two; 0: a word for each local expert
-  std::uint32_t value = 1;  // that a word reaches; it begins two below that
+  std::uint32_t value = 1;  // the value that a word reaches; it begins two below that
   int never = -1;           // a block of this rank that has rows is never made
 };
 
@@ -219,15 +221,15 @@ struct CombineOptions {
   CombineCase sum;
   Parts parts{1, 16};
   bool bias0 = false, bias1 = false, grads = false;
-  bool weights = false;       // given here, not those of the route
+  bool weights = false;       // the combine carries weights of its own, not those of the route
   int area = -1;              // HT: index in OutputAreas, for rows that peers read in place
   std::vector<bool> inPlace;  // [nranks]; HT: in the area; LL: in the slots, on all ranks or none. Empty: on none
   int stagingArea = 0;        // HT
   int smallStaging = -1;      // HT: this rank states a staging area of one row less than it needs
   int shortRows = -1;         // this rank's rows have no room for what arrived, or are NULL
-  bool noRows = false;        // they are NULL
+  bool noRows = false;        // these rows are NULL
   int noGrads = -1;           // this rank passes no gradients though the combine carries them
-  int oddRank = -1;           // this rank calls with another ...
+  int oddRank = -1;           // this rank's call differs in:
   enum class Odd { rowBytes, rowType, grads, wire } odd = Odd::rowBytes;
   ReadyCase ready;
 };
@@ -255,7 +257,7 @@ class CombineOperation : public Operation {
   std::int64_t readyWord(const ArrivedEntry& entry) const;
   void fillReady(int rank);
   void makeBlock(int rank, std::int64_t word) const;
-  // Writes to `row` what `rank` passes for a token that arrived there, or for one of its entries.
+  // Writes to `row` the row that `rank` passes for a token that arrived there, or for one of its entries.
   const std::uint8_t* makeRow(int rank, const ArrivedToken& token, const ArrivedEntry* entry, std::uint8_t* row) const;
   bool inPlace(int rank) const { return !options_.inPlace.empty() && options_.inPlace[static_cast<std::size_t>(rank)]; }
   std::uint8_t* makeRows(int rank, Report& report);

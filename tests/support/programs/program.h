@@ -22,8 +22,8 @@ struct Task {
   std::function<void()> finish;         // called after the step, if the rank has not failed
 };
 
-// The step that a rank runs for a task. What most decoders run has steps of its own (StepFamily::plain), with the same
-// words as those for everybody: about half of the ranks that may take them do.
+// The step that a rank runs for a task. Plain LL operations, which most decoders run, have separate steps
+// (StepFamily::plain) that use the same words as the general ones. About half of the ranks that may take them do.
 Step stepFor(const Task& task, const StepParams& params);
 
 class Program {

@@ -80,13 +80,13 @@ class TestHandle {
   HandleView view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
   // Numbers the calls whose counts the host waits for, as the library does. `view` carries the latest number.
   void takeTicket(int rank) { ++views_[static_cast<std::size_t>(rank)].ticket; }
-  // What this rank's next route counts with, and all that uses it.
+  // The bound of this rank's next route, and of everything that uses it.
   void setTokensBound(int rank, int bound) {
     HandleView& view = views_[static_cast<std::size_t>(rank)];
     view.tokensMax = bound;
     view.terms.y = static_cast<std::uint32_t>(bound);
   }
-  // Where this rank's next route finds experts; none: ids are physical.
+  // The placement of this rank's next route; none: ids are physical.
   void setPlacement(int rank, const std::optional<PlacedExperts>& placed);
   // Numbers this rank's dispatches, which its arrival words count.
   std::uint64_t startDispatch(int rank) { return ++dispatches_[static_cast<std::size_t>(rank)]; }

@@ -10,7 +10,7 @@
 namespace moe::test {
 namespace {
 
-// Rows and words of an expert whose group has a place of its own; 0: groups follow on one another.
+// Rows and words per expert if each group has a fixed place; 0: groups follow one another.
 std::int64_t rowsEach(const RouteConfig& config) {
   return config.layout == Layout::expertMajorPadded ? std::int64_t{config.nranks} * config.tokensMax : 0;
 }
@@ -63,7 +63,7 @@ Watch CombineOperation::watch(int rank, int phases, Report&) {
   if ((phases & kSendPhase) == 0 || !isReadyLater(rank)) return {};
   const auto words = static_cast<int>(readyWords(rank));
   const auto look = [this, rank, words](int i) {
-    // A step that has no factor with the number of words visits each once.
+    // A stride that has no common factor with the number of words visits each word once.
     const int word =
         static_cast<int>((std::int64_t{i % words} * 7919 + static_cast<int>(options_.seed % 1009)) % words);
     if (missingWord() != -1 && rank == options_.ready.never && word == (missingWord() & 0xffffffff)) return;

@@ -32,7 +32,7 @@ std::string ScenarioBuilder::name(const char* what, const HandleTrack& track) {
 }
 
 // A set of LL slots serves one operation at a time. HT operations keep records of two generations, so the one of epoch
-// e must be complete when epoch e + 2 starts. Of what combines put over the rails there is one generation.
+// e must be complete when epoch e + 2 starts. The data that combines put over the rails have only one generation.
 bool ScenarioBuilder::mayStart(Kind kind, const HandleTrack& track) {
   const bool lowLatency = track.handle->shape().lowLatency;
   return std::all_of(tracks_.begin(), tracks_.end(), [&](const HandleTrack& other) {
@@ -67,13 +67,13 @@ int ScenarioBuilder::freeArea() {
   }
 }
 
-// Whether the next operation is to have this trouble, if it can. It is not the world's first ones.
+// Whether the next operation is to have this trouble, if it can. The first operations of a world have none.
 bool ScenarioBuilder::draws(Trouble trouble) {
   if (operations_ <= 2) return false;
   return world_.trouble == trouble ? rng_.coin() : world_.trouble == Trouble::none && rng_.oneIn(limits_.faultsOneIn);
 }
 
-// Gives a rank an entry that cannot be, now and then.
+// Gives a rank an invalid entry, now and then.
 HandleFault ScenarioBuilder::spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs) {
   for (const Trouble trouble : {Trouble::badIndex, Trouble::twice}) {
     if (!draws(trouble) || ((s.merges || s.named > 0) && trouble == Trouble::twice)) continue;  // foreign ones may
@@ -85,7 +85,7 @@ HandleFault ScenarioBuilder::spoil(const HandleShape& s, const RouteConfig& conf
   return {};
 }
 
-// Another placement before the next route, now and then.
+// Draws another placement before the next route, now and then.
 void ScenarioBuilder::drawPlacement(HandleTrack& track, const RouteConfig& config) {
   if (const HandleShape& s = track.handle->shape(); s.named > 0) {
     track.placed = ownExperts(s.map.experts, s.named, placing_.between(0, s.named - s.map.experts));
@@ -96,7 +96,7 @@ void ScenarioBuilder::drawPlacement(HandleTrack& track, const RouteConfig& confi
   if (!placing_.oneIn(4)) track.placed = test::drawPlacement(config, placing_);
 }
 
-// A new route of a handle.
+// Adds a new route of a handle.
 std::shared_ptr<RouteOperation> ScenarioBuilder::drawRoute(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
   const int bound = bounding_.oneIn(3) ? bounding_.between(1, s.tokensMax) : s.tokensMax;
@@ -119,7 +119,7 @@ std::shared_ptr<RouteOperation> ScenarioBuilder::drawRoute(HandleTrack& track) {
   return operation;
 }
 
-// Its step is a route, or a dispatch that routes.
+// The track's next step is a route, or a dispatch that routes.
 void ScenarioBuilder::addRoute(HandleTrack& track) {
   const std::shared_ptr<RouteOperation> routing = drawRoute(track);
   if (dispatchRoutes(track.handle->view(0)) && mayStart(kDispatch, track) && rng_.coin()) {
@@ -141,7 +141,7 @@ bool ScenarioBuilder::draws(const HandleTrack& track, Kind kind, Trouble trouble
   return operations_ > 2 && world_.trouble == trouble;
 }
 
-// Says how the handle, or the world, takes what its operation got.
+// Notes the effect of an operation's trouble on its handle, or on the world.
 void ScenarioBuilder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault) {
   if (endsWorld(track, kind, trouble)) {
     ended_ = true;
@@ -194,7 +194,7 @@ void ScenarioBuilder::addWaits(const HandleTrack& track, CombineOptions& options
   ended_ = true;
 }
 
-// What most decoders dispatch: rows, and nothing beside them.
+// Draws a plain dispatch, which most decoders run: rows, and nothing beside them.
 void makePlain(DispatchCase& config, int rowBytesMax, Rng& rng) {
   config.cast = {};
   config.payloads = {};
@@ -203,7 +203,7 @@ void makePlain(DispatchCase& config, int rowBytesMax, Rng& rng) {
   config.parts = drawParts(config.rowBytes, rng);
 }
 
-// With `routing`: of a dispatch that routes.
+// `routing`: the route of a dispatch that routes.
 void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing) {
   const HandleShape& s = track.handle->shape();
   DispatchCase config;
@@ -261,7 +261,7 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
   start(track, operation);
 }
 
-// A step of track.kind, whole or its first phase.
+// Adds a step of track.kind, whole or its first phase.
 void ScenarioBuilder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation) {
   const bool split = rng_.oneIn(2);
   world_.program->addStep(operation, track.step, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
@@ -307,7 +307,7 @@ void ScenarioBuilder::complete(HandleTrack& track) {
   track.outstanding.reset();
 }
 
-// Asks about the route of a handle, whatever else goes on.
+// Adds a step that describes the route of a handle, at any time.
 void ScenarioBuilder::addDescribe(const HandleTrack& track) {
   Rng& rng = describing_;
   DescribeCase config{rng.next()};
@@ -335,7 +335,7 @@ void ScenarioBuilder::addDescribe(const HandleTrack& track) {
 void ScenarioBuilder::addOperation() {
   HandleTrack& track = tracks_[at(rng_.below(static_cast<int>(tracks_.size())))];
   const bool lowLatency = track.handle->shape().lowLatency;
-  // What a dispatch that routes brings is known when it is complete, and so is a fault.
+  // The rows and the fault of a dispatch that routes are known when it is complete.
   const bool wholeOnly = track.step == Step::llRouteDispatch || track.fault.fault != Fault::none;
   const bool known = track.route && !(track.outstanding && wholeOnly);
   if (known && describing_.oneIn(4)) addDescribe(track);
@@ -347,7 +347,7 @@ void ScenarioBuilder::addOperation() {
   if (mayStart(kDispatch, track)) addDispatch(track);
 }
 
-// In what it was made with, or in its placements alone.
+// The handle differs in its configuration, or only in its placements.
 void ScenarioBuilder::makeStranger(const HandleTrack& track) {
   if (shape_.nranks > 1 && placing_.coin()) return track.handle->makePlacementStranger(world_.culprit);
   track.handle->makeStranger(world_.culprit);

@@ -30,7 +30,7 @@ struct ScenarioLimits {
   int tokens = 24;
   int operations = 40;
   int warps = 4;
-  int faultsOneIn = 40;  // how rare a fault is that the world survives, of each kind that an operation can have
+  int faultsOneIn = 40;  // each kind of fault that the world survives strikes one in this many operations
 };
 
 struct Scenario {
@@ -40,10 +40,11 @@ struct Scenario {
   std::unique_ptr<Program> program;
   Trouble trouble = Trouble::none;
   int culprit = -1;
-  std::int64_t missingWord = -1;  // of rows that are never made: as Failure::index has it
-  std::shared_ptr<std::vector<Counters>> counters = std::make_shared<std::vector<Counters>>();  // of a fixed world
-  int tallies = 0;                 // that have added to them
-  int operations = 0, faults = 0;  // of these operations, how many have a fault that the world survives
+  std::int64_t missingWord = -1;  // the word of rows that are never made, in the form of Failure::index
+  std::shared_ptr<std::vector<Counters>> counters = std::make_shared<std::vector<Counters>>();  // counters of a fixed
+                                                                                                // world
+  int tallies = 0;                 // steps that have added to the counters
+  int operations = 0, faults = 0;  // `faults` of these operations have a fault that the world survives
   std::string text;                // describes the world
 
   // Describes writes where nothing may be written.
@@ -59,7 +60,7 @@ struct Ending {
   Failure failure{};
 };
 
-// Says what is wrong with these endings under the scenario's trouble. Empty if nothing is. Also makes the checks that
+// Returns the errors of these endings under the scenario's trouble. Empty if there are none. Also makes the checks that
 // are only possible at the end.
 std::string judge(Scenario& scenario, const std::vector<Ending>& endings);
 

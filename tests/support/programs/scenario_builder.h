@@ -1,4 +1,4 @@
-// What builds a scenario, for scenario.cc alone: its choices, and what it knows of the handles while it makes them.
+// The builder of a scenario, for scenario.cc only: its choices, and its knowledge of the handles.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ namespace moe::test {
 
 enum Kind { kDispatch, kCombine };
 
-// What the builder knows about a handle.
+// The state of a handle, as far as the builder knows it.
 struct HandleTrack {
   TestHandle* handle = nullptr;
   std::shared_ptr<const ReferenceRoute> route;
   std::shared_ptr<Operation> outstanding;
-  Kind kind = kDispatch;  // of its latest operation ...
-  Step step{};            // ... and that one's step
+  Kind kind = kDispatch;  // kind of its latest operation
+  Step step{};            // step of its latest operation
   std::uint64_t epoch = 0;
   int area = -1;
   int staging = -1;                                 // the staging area that its operation uses
   bool ownsSlots = false;                           // LL: the slots of its set are the caller's
-  std::shared_ptr<std::vector<Counters>> counters;  // of a handle that asks for waits
-  HandleFault fault;                                // until its next route
+  std::shared_ptr<std::vector<Counters>> counters;  // counters of a handle that asks for waits
+  HandleFault fault;                                // its fault until its next route
   bool places = false;                              // its routes have placements, now and then
-  std::optional<PlacedExperts> placed;              // that of its next one
+  std::optional<PlacedExperts> placed;              // placement of its next route
 
   void askForWaits() { handle->askForWaits(), counters = std::make_shared<std::vector<Counters>>(); }
 };
@@ -88,16 +88,17 @@ class ScenarioBuilder {
   std::string name(const char* what, const HandleTrack& track);
 
   Rng rng_;
-  Rng describing_;         // steps that describe: worlds are otherwise what they were without them
-  Rng weighing_;           // the same of weights at combine
-  Rng bounding_;           // of bounds ...
-  Rng casting_;            // ... of casts in HT ...
-  Rng coding_;             // ... of wire formats ...
-  Rng waiting_;            // ... of rows that are made beside a combine ...
-  Rng placing_;            // ... of placements ...
-  Rng scaling_;            // ... of weights on the input ...
-  Rng lacking_;            // ... and of arrays with too few rows
-  Rng decoding_;           // of dispatches that bring rows alone
+  Rng describing_;         // draws steps that describe. Each generator is separate, so that new choices leave worlds as
+                           // they were
+  Rng weighing_;           // draws weights at combine
+  Rng bounding_;           // draws bounds
+  Rng casting_;            // draws casts in HT
+  Rng coding_;             // draws wire formats
+  Rng waiting_;            // draws rows that are made beside a combine
+  Rng placing_;            // draws placements
+  Rng scaling_;            // draws weights on the input
+  Rng lacking_;            // draws arrays with too few rows
+  Rng decoding_;           // draws dispatches that bring only rows
   bool landing_, blocks_;  // LL rows land where they can, as on GPUs; scales lie in blocks
   ScenarioLimits limits_;
   CommShape shape_;

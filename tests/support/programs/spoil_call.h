@@ -1,4 +1,4 @@
-// What the arguments of a dispatch or combine may do, for random worlds: one rank passes too little.
+// Spoils the arguments of a dispatch or combine, for random worlds: one rank passes too little.
 #pragma once
 
 #include "support/base/rng.h"
@@ -6,10 +6,10 @@
 
 namespace moe::test {
 
-// Gives the culprit an output or a staging area that is too small for what arrives there. Says which.
+// Gives the culprit an output or a staging area that is too small for the rows that arrive there. Returns which.
 Fault shrinkOutput(DispatchCase& config, const Arrivals& arrivals, int culprit, Rng& rng);
 
-// Chooses what the culprit lacks for the rows that had arrived there.
+// Chooses the resource that the culprit lacks for the rows that had arrived there.
 Fault lackRows(CombineOptions& options, int culprit, bool lowLatency, Rng& rng);
 
 }  // namespace moe::test

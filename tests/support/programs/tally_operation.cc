@@ -24,7 +24,7 @@ void TallyOperation::start(int rank, Report&) {
   expectCounts(rank);
 }
 
-// What the counters must be then.
+// The counters must have these values then.
 void TallyOperation::expectCounts(int rank) {
   Counters& then = expected_[at(rank)] = (*counters_)[at(rank)];
   const Arrivals& arrivals = route_->arrivals[at(rank)];

@@ -1,4 +1,4 @@
-// The step that adds up what an operation has brought and how long it waited, as an operation of a program.
+// The step that adds the rows and the waits of an operation to counters, as an operation of a program.
 #pragma once
 
 #include "support/programs/operations.h"

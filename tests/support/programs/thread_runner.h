@@ -37,7 +37,7 @@ void runTogether(int n, Body body) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// A build of the library's steps. They take minutes to compile, and the library has them. It divides none.
+// A build of the library's steps. Compiling them takes minutes, and the library already has them. It divides no step.
 template <HostSimd kSimd>
 struct BuildTeam {
   static constexpr int kLanes = 1;
@@ -51,7 +51,7 @@ struct BuildTeam {
 };
 using HostTeam = BuildTeam<HostSimd::automatic>;
 
-// For headers with planted defects.
+// Compiles the steps anew, for headers with planted defects.
 template <class Warp>
 struct CompiledTeam {
   static constexpr int kLanes = 1;

@@ -24,14 +24,14 @@
 
 namespace moe::test {
 
-// What the lanes of one warp share.
+// Shared by the lanes of one warp.
 template <int kLanes>
 struct LaneGroup {
   static constexpr int kBatch = 64;  // entries of scanInOrder per round
   LaneBarrier<kLanes> barrier;
   std::array<std::int32_t, kBatch> values{};
   alignas(16) std::array<std::uint8_t, 1024> near{};  // some tables of a route fit, others do not
-  std::uint64_t putIndex = 0;                         // of the puts that the lanes post next
+  std::uint64_t putIndex = 0;                         // index of the puts that the lanes post next
   bool putsFit = false;
 };
 
@@ -133,7 +133,7 @@ class ThreadedWarp {
   bool streamRows(const List& list) const {
     note(4, list.count());
     sync();
-    if (!mayPlace(list)) return false;  // and no meeting: as on a GPU, whoever looks something up there must meet
+    if (!mayPlace(list)) return false;  // lanes do not meet, as on a GPU: later look-ups must meet first
     for (int i = 0; i < list.count(); ++i) {
       const CopyJob job = list.job(i);
       note(job.bytes, job.sinks, job.source);
@@ -377,7 +377,7 @@ class ThreadedWarp {
     for (std::uint32_t at = first(); at < bytes; at += kStep) store<kLanding>(to + at, from + at);
   }
 
-  // A lane makes whole units. The lanes meet before one of them takes the words at which all have looked.
+  // A lane makes whole units. All lanes look at some words, so the lanes meet before one of them takes these words.
   template <class Type, class List>
   bool reduceWire(const CommView& comm, const List& list, int i, HostPatience& patience) const {
     const auto report = [&](const Failure& failure) { laneFail(comm, failure); };

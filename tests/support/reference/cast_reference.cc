@@ -25,7 +25,7 @@ double largestOf(int cast) {
   return isFourBits(cast) ? kE2m1.back() : 448;
 }
 
-// The nearest of the eight; of two that are equally near the one with the even code.
+// The nearest of the eight values; of two that are equally near, the one with the even code.
 std::uint32_t nearestE2m1(double value) {
   const std::uint32_t sign = std::signbit(value) ? 8u : 0u;
   if (std::isnan(value)) return sign;

@@ -7,14 +7,14 @@
 
 namespace moe::test {
 
-// What a row is cast to, as moecomm.h says.
+// The cast of a row, as moecomm.h defines it.
 struct ReferenceRule {
   int cast;  // a moeCast value
   bool exact = false;
   float inputScale = 1, globalScale = 1;
 };
 
-// Of a row: elements of a block, bytes of its codes, 32-bit words of its scales, and its bytes on the wire.
+// The sizes of a cast row: elements of a block, bytes of codes, 32-bit words of scales, and bytes on the wire.
 struct ReferenceSizes {
   int block, codeBytes, scaleWords, rowBytes;
 };
@@ -30,7 +30,7 @@ struct ReferenceCast {
 };
 ReferenceCast referenceCast(const ReferenceRule& rule, int rowType, const std::uint8_t* row, int elements);
 
-// What a receiver makes of a cast row: code times scale, of NVFP4 divided by the global scale.
+// The values that a receiver decodes from a cast row: code times scale, in NVFP4 divided by the global scale.
 std::vector<double> dequantised(const ReferenceRule& rule, const ReferenceCast& cast);
 
 }  // namespace moe::test

@@ -1,4 +1,4 @@
-// Random placements, and what they make of the ids of a route, by a rule of the tests' own.
+// Random placements, and the physical experts for the ids of a route, by a rule of the tests' own.
 #pragma once
 
 #include <optional>
@@ -22,13 +22,14 @@ PlacedExperts drawPlacement(const RouteConfig& config, Rng& rng);
 // Each expert in its own place, as without a placement.
 PlacedExperts spreadExperts(int experts);
 
-// Physical experts in order are logical ones from `first` on. No rank has the others: as of a handle of localOnly.
+// Physical experts in order are the logical ones from `first` on. No rank has the others, as with a handle of
+// localOnly.
 PlacedExperts ownExperts(int experts, int logicalExperts, int first);
 
 // The physical expert that a token of a rank takes for a logical one.
 int physicalExpert(const RouteConfig& config, const PlacedExperts& placed, int rank, int token,
                    int logical);  // -1: no rank has it
-// Inputs whose ids are logical, with physical ones. What is no expert stays as it is.
+// Replaces the logical ids of inputs by physical ones. An id that is no expert stays as it is.
 std::vector<RouteInput> placedInputs(const RouteConfig& config, const PlacedExperts& placed,
                                      std::vector<RouteInput> inputs);
 

@@ -97,7 +97,8 @@ Arrivals arrivalsAt(const RouteConfig& config, const std::vector<RouteInput>& in
   return arrivals;
 }
 
-// Takes out what the tokens of `arrivals` that come behind the budget have at that rank, with what is merged into it.
+// Removes the entries at that rank of the tokens of `arrivals` beyond the budget, with entries that are merged into
+// them.
 void leaveOut(const RouteConfig& config, const Arrivals& arrivals, std::vector<RouteInput>& inputs) {
   for (std::size_t i = at(config.rowsBudget); i < arrivals.tokens.size(); ++i) {
     const ArrivedToken& token = arrivals.tokens[i];

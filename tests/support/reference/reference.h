@@ -43,7 +43,7 @@ struct ArrivedEntry {
 // A token that arrives at a rank.
 struct ArrivedToken {
   int source, token;
-  std::int64_t row;  // of the layout, if the layout has one row per token
+  std::int64_t row;  // row of the layout, if the layout has one row per token
   std::vector<ArrivedEntry> entries;
 };
 

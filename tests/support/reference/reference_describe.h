@@ -1,4 +1,5 @@
-// What a route says of itself, computed from whole tokens: what a rank sends, and whose the rows are that arrive there.
+// The description of a route, computed from whole tokens: the tokens that a rank sends, and the sources of arriving
+// rows.
 #pragma once
 
 #include "support/reference/reference.h"
@@ -11,7 +12,7 @@ struct ReferenceSent {
 };
 ReferenceSent referenceSent(const ReferenceRoute& route, int rank);
 
-// A row of the layout that something has arrived for. Of a row per token, `localExpert` is -1.
+// A row of the layout for which a row has arrived. With a row per token, `localExpert` is -1.
 struct DescribedRow {
   std::int64_t row;
   int source, localExpert;

@@ -12,11 +12,11 @@ std::vector<RouteInput> drawRouteInputs(const RouteConfig& config, bool weights,
 
 // Lets tokens name an expert again, or nothing but one expert, as idle ranks do.
 void repeatExperts(const RouteConfig& config, std::vector<RouteInput>& inputs, Rng& rng);
-// What a handle that merges takes of it: such an entry counts as unused, -2 less the entry that it counts with, whose
-// weight grows.
+// The input as a handle that merges reads it. A merged entry counts as unused: its id is -2 minus the entry that it
+// counts with, whose weight grows.
 std::vector<RouteInput> merged(const RouteConfig& config, std::vector<RouteInput> inputs);
 
-// The same tokens, none of which goes anywhere: what a refused route comes to.
+// The same tokens, none of which goes anywhere: the result of a refused route.
 std::vector<RouteInput> withoutExperts(std::vector<RouteInput> inputs);
 
 // Makes one entry of `culprit` invalid, or makes a token name an expert twice. False if the input has no place for it.

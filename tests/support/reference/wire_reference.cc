@@ -29,7 +29,7 @@ float product(float a, float b) {
   return result;
 }
 
-// Of a row whose largest number is `amax`: the float that travels, and the global scale of its blocks.
+// For a row whose largest number is `amax`: the float that travels, and the global scale of the row's blocks.
 struct Factor {
   float row, global;
 };

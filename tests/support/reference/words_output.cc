@@ -60,12 +60,13 @@ void WordsOutput::expect(std::int64_t layoutRow, const std::vector<std::uint32_t
 
 // ---- Blocks of 128 rows, by the words of moecomm.h
 
-// Of rows that an expert's offset is a multiple of, 128 has a part in common.
+// Offsets of experts are multiples of the alignment. So an expert may waste up to 128 - gcd(alignment, 128) rows of a
+// block.
 int WordsOutput::slack() const {
   return route_.layout == Layout::expertMajor ? 128 - std::gcd(route_.alignment, 128) : 0;
 }
 
-// FLAT has one group, EXPERT_MAJOR those that are not empty, others have groups of one size.
+// FLAT has one group. EXPERT_MAJOR has the groups that are not empty. The others have groups of one size.
 int WordsOutput::groupOf(std::int64_t layoutRow) const {
   if (route_.layout == Layout::flat) return 0;
   if (route_.layout == Layout::rankMajor) return static_cast<int>(layoutRow / route_.tokensMax);
@@ -80,7 +81,7 @@ std::int64_t WordsOutput::firstRow(int group) const {
   return group * (route_.layout == Layout::rankMajor ? route_.tokensMax : slotsOf(route_));
 }
 
-// -1: behind all that the output has room for.
+// -1: the row lies beyond the room of the output.
 std::int64_t WordsOutput::firstBlock(int group) const {
   const auto experts = static_cast<std::int64_t>(experts_.size()) - 1;
   if (route_.layout == Layout::flat) return group < 0 ? (capacity_ + 127) / 128 : 0;
@@ -119,7 +120,7 @@ std::vector<int> WordsOutput::blockOffsets() const {
   return blocks;
 }
 
-// What a step is told of them.
+// The grid that a step gets.
 ScaleGrid WordsOutput::blockGrid() const {
   ScaleGrid grid{INT32_MAX, 1, 0, slack(), 0, std::int64_t{form_.words} * 128, 128};
   if (route_.layout == Layout::expertMajor) grid.experts = static_cast<int>(experts_.size()) - 1;

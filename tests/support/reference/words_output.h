@@ -14,7 +14,7 @@ namespace moe::test {
 // The words of a row: of its scales, or of a payload.
 struct WordsForm {
   int words = 0;
-  int bytes = 0;   // in blocks: so many bytes are there, others are 0
+  int bytes = 0;   // in blocks: number of bytes that exist; the others are 0
   int layout = 0;  // a moeScales value
   int pad = 0;     // words between one row, or one column, and the next
 };
@@ -29,11 +29,11 @@ class WordsOutput {
               std::int64_t capacity);
 
   std::size_t bytes() const { return expected_.size(); }
-  // What a step is told of the places.
+  // The grid that a step gets.
   ScaleGrid grid() const;
   // Notes the words that a layout row must have.
   void expect(std::int64_t layoutRow, const std::vector<std::uint32_t>& words);
-  // Notes zeros in the blocks of what arrives, or in all. Before rows are noted.
+  // Notes zeros in the blocks of arriving rows, or in all blocks. Must be called before rows are noted.
   void expectPads(const Arrivals& arrivals, bool all);
   // Where the blocks of each expert begin, and the last ones end.
   std::vector<int> blockOffsets() const;

@@ -237,7 +237,7 @@ bool Simulator::mayDie(Rank& rank) {
   return rank.nextTask > faults_.deadTask || (rank.nextTask == faults_.deadTask && rank.pauses > faults_.deadPause);
 }
 
-// The rank stops. What its warps have stored may still land, or never does.
+// The rank stops. Stores of its warps may still land, or may never land.
 void Simulator::kill(Rank& rank) {
   if (trace_) fmt::print("{:>10} rank {} dies\n", now_, rank.rank);
   rank.dead = rank.done = rank.result.died = true;

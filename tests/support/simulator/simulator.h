@@ -20,7 +20,7 @@ using test::Program;
 using test::Rng;
 using test::TestComm;
 
-// What goes wrong in a world.
+// The mishaps of a world.
 struct Faults {
   int deadRank = -1;          // this rank stops for ever ...
   std::size_t deadTask = 0;   // ... in this task ...
@@ -42,7 +42,8 @@ struct RankResult {
 };
 
 struct Outcome {
-  std::string defect;  // what no world may show: a rank that never ends, a flag that goes back; else empty
+  std::string defect;  // an error that no world may show, such as a rank that never ends or a flag that goes back; else
+                       // empty
   std::vector<RankResult> ranks;
   std::uint64_t events = 0;
 };

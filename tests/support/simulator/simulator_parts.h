@@ -44,7 +44,7 @@ struct Simulator::Parcel {
   Put put;
   std::uint32_t begin, bytes;
   std::uint32_t queue;
-  std::uint64_t index;  // of its work element
+  std::uint64_t index;  // index of its work element
 };
 
 struct Simulator::Warp {

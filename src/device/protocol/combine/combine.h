@@ -112,7 +112,7 @@ template <int kWaves, Moves Warp, bool kCoded = false>
 class Combine {
  public:
   MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w) : Combine(warp, p, w, combineOperation(p)) {}
-  // Of an operation that goes on here (core/seldom.h).
+  // Resumes an operation (core/seldom.h).
   MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : s(warp, p, w, which) {}
 
@@ -347,7 +347,7 @@ class CombineRails {
 
  public:
   MOE_LANES CombineRails(const Warp& warp, const StepParams& p, WarpIndex w) : CombineRails(Here(warp, p, w)) {}
-  // Of an operation that goes on here (core/seldom.h).
+  // Resumes an operation (core/seldom.h).
   MOE_LANES CombineRails(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : CombineRails(Here(warp, p, w, which)) {}
 

@@ -11,8 +11,8 @@ MOE_LANES int payloadPieces(const DispatchArgs& d) {
   return static_cast<int>(d.sideBytes / sizeof(Quad));
 }
 
-// Where the words of one payload of a row go: the first word to `at`, and the others at multiples of `wordStride`. Of
-// the row's words, this payload has those from `first` to `end`.
+// Where the words of one payload of a row go: the first word to `at`, and the others at multiples of `wordStride`. This
+// payload has the row's words from `first` to `end`.
 struct WordPlace {
   std::uint32_t* at;
   std::int64_t wordStride;

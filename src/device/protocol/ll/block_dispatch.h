@@ -124,7 +124,7 @@ class LlBlockDispatch {
 
   // ---- Counts and faults, which the last block keeps
 
-  // What the last block looks up before the wait.
+  // Words that the last block looks up before the wait.
   struct Kept {
     std::uint32_t ticket, fault;
   };

@@ -93,7 +93,8 @@ class LlDispatch {
     });
   }
 
-  // Rows, and behind them the word of their terms and the flag: together, so that the adapter is told once.
+  // Puts rows, and behind them the word of their terms and the flag. The last two go together, so that the adapter is
+  // notified once.
   MOE_LANES void putToRemoteRanks() const {
     const auto rowsTo = [&](int to) { return s.handle.sent.totals[s.handle.map.experts + to]; };
     llPutToRemoteRanks(s, rowsTo, [&](int to) {

@@ -212,7 +212,7 @@ class LlPlaces {
   MOE_LANES int moreTo(int rank) const { return total(h_.map.experts + rank) - t_.lastRows()[rank]; }
 
  private:
-  // What a lane looks up for an entry: the id that it names and, for a token at hand, its weight. Or a word that is no
+  // The look-up of a lane for an entry: the id that it names and, for a token at hand, its weight. Or a word that is no
   // entry (lookBeside).
   struct Look {
     std::int64_t given;

@@ -227,8 +227,9 @@ class LlTaken {
     }
     return verdict() == kLlGood && layoutRows() <= block_.p.dispatch.capacity;
   }
-  // What look() does on one lane, in two parts: the terms of rank `from` are loaded and checked; the numbers of entries
-  // that the ranks have for local expert e are loaded and added up, over all ranks and over the ranks before each.
+  // The work of look() on one lane, in two parts. laneTerms and laneJudge load and check the terms of rank `from`.
+  // laneCounts and laneAddUp load the numbers of entries that the ranks have for local expert e, and add them up over
+  // all ranks and over the ranks before each.
   MOE_LANES LlTold laneTerms(int from) const { return LlTold::of(laneToldQuad(from, 0), laneToldQuad(from, 1)); }
   MOE_LANES void laneJudge(int from, const LlTold& terms) const {
     Quad handle = terms.quad(0);

@@ -44,8 +44,8 @@ MOE_LANES constexpr WqeHead headAt(const SendQueue& queue, std::uint64_t index, 
   return {queue.queuePair, static_cast<std::uint16_t>(index), flags};
 }
 
-// ---- How the adapter is told that all slots before `end` are written. The record is authoritative, and the adapter
-// may read it at any time. The doorbell only tells which queue pair's record to read.
+// ---- Notifying the adapter that all slots before `end` are written. The record is authoritative, and the adapter may
+// read it at any time. The doorbell only names the queue pair whose record to read.
 
 inline constexpr int kSendRecord = 1;
 
