@@ -81,3 +81,6 @@ if(NOT MOECOMM_DEBIAN) # whose packages have a file about all licences
 endif()
 install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+if(tools AND NOT MOECOMM_DEBIAN)
+  include(MoecommWheel)
+endif()
