@@ -47,7 +47,9 @@ else() # another version of fmt, whose code is divided differently
   target_compile_definitions(moecomm_fmt INTERFACE FMT_HEADER_ONLY=1)
 endif()
 moecomm_find(moecomm_hwloc HEADERS hwloc.h PACKAGE libhwloc-dev)
-moecomm_find(moecomm_cli HEADERS CLI/CLI.hpp nlohmann/json.hpp PACKAGE "libcli11-dev and nlohmann-json3-dev")
+if(MOECOMM_TOOLS)
+  moecomm_find(moecomm_cli HEADERS CLI/CLI.hpp nlohmann/json.hpp PACKAGE "libcli11-dev and nlohmann-json3-dev")
+endif()
 
 # For files that parse a program's arguments and do nothing that takes time. Optimising CLI11's templates takes as long
 # as parsing them, 4 to 9 s for each file, so these files are not optimised. They go without the hardening checks of

@@ -6,6 +6,11 @@ install(TARGETS moecomm EXPORT moecommTargets
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT dev
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+if(MOECOMM_STATIC)
+  install(TARGETS moecomm_static EXPORT moecommStaticTargets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
+    INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endif()
 install(FILES include/moecomm.h include/moecomm.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 install(DIRECTORY include/moecomm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
   FILES_MATCHING PATTERN "*.hpp")
@@ -42,6 +47,9 @@ endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/moecomm)
 install(EXPORT moecommTargets NAMESPACE moecomm:: DESTINATION ${package_dir} COMPONENT dev)
+if(MOECOMM_STATIC)
+  install(EXPORT moecommStaticTargets NAMESPACE moecomm:: DESTINATION ${package_dir} COMPONENT dev)
+endif()
 configure_package_config_file(cmake/moecommConfig.cmake.in moecommConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(moecommConfigVersion.cmake COMPATIBILITY ${MOECOMM_COMPATIBILITY})
 install(FILES ${PROJECT_BINARY_DIR}/moecommConfig.cmake ${PROJECT_BINARY_DIR}/moecommConfigVersion.cmake
@@ -81,3 +89,6 @@ if(NOT MOECOMM_DEBIAN) # whose packages have a file about all licences
 endif()
 install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+if(tools AND NOT MOECOMM_DEBIAN)
+  include(MoecommWheel)
+endif()

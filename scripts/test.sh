@@ -157,8 +157,8 @@ step_codegen() {
 step_package() {
   build_main "${shipped[@]}" || return
   tests/package/run.sh "$main_build" && tests/abi/check_exports.sh "$main_build/src/libmoecomm.so" &&
-    tests/abi/check_needed.sh "$main_build/src/libmoecomm.so" && tests/package/readme_test.sh "$main_build" &&
-    tests/package/wheel_test.sh "$main_build"
+    tests/abi/check_needed.sh "$main_build/src/libmoecomm.so" && tests/package/readme_test.sh "$main_build" || return
+  tests/package/wheel_test.sh "$main_build" || { [ $? = $skipped ] && echo "the wheel is not tested"; }
 }
 
 # The binding's own tests, with its types and an engine's dispatcher, then the example. Debian's Python has numpy where

@@ -5,6 +5,7 @@ import ctypes.util
 import functools
 import os
 import pathlib
+import sys
 from typing import List
 
 from . import _native
@@ -14,12 +15,13 @@ LIBRARY_NAMES = ("libmoecomm.so.0.1", "libmoecomm.so")
 
 def candidates() -> List[str]:
     """Where the library may be, best first: MOECOMM_LIBRARY, next to this package (the wheel has a folder for it), then
-    the system's directories."""
+    the system's directories. A package that was installed editable has two folders, one of them with the library."""
     chosen = os.environ.get("MOECOMM_LIBRARY")
     if chosen:
         return [chosen]
-    here = pathlib.Path(__file__).resolve().parent
-    beside = [str(at / name) for at in (here, here / "lib") for name in LIBRARY_NAMES if (at / name).exists()]
+    folders = [pathlib.Path(folder).resolve() for folder in sys.modules["moecomm"].__path__]
+    beside = [str(at / name) for here in folders for at in (here, here / "lib") for name in LIBRARY_NAMES
+              if (at / name).exists()]
     found = ctypes.util.find_library("moecomm")
     return beside + list(LIBRARY_NAMES) + ([found] if found else [])
 

@@ -67,7 +67,7 @@ class TypesTest(unittest.TestCase):
         self.assertEqual(sorted((line, error) for _, line, error in found), planted(checker), output)
 
     def test_mypy(self):
-        options = ("--config-file", "pyproject.toml", "--cache-dir", str(self.folder), "--no-error-summary")
+        options = ("--config-file", "../pyproject.toml", "--cache-dir", str(self.folder), "--no-error-summary")
         output = self.run_tool("mypy", *options, "--no-pretty", "moecomm", str(PLANTED))
         errors = re.findall(r"^(.+?):(\d+): error: .*\[([\w-]+)\]$", output, re.M)
         self.assertEqual(len(errors), output.count(": error: "), output)

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Installs the wheel of a build in a fresh virtual environment of a clean Debian 12 or Ubuntu 24.04, and runs four ranks
-# of everything there: moe_perf, README's programs and the Python example. The build may have been made elsewhere. Needs
-# root, debootstrap and the distribution's mirror, and exits with 77 if one is missing.
+# of everything there: moe_perf, README's programs and the Python example. The build may have been made elsewhere. Given a
+# build, it then compiles the checkout's source distribution there, without kernels, and runs moe_perf again. Needs root,
+# debootstrap and the distribution's mirror, and exits with 77 if one is missing.
 # Usage: clean_wheel_test.sh BUILD_DIR|WHEEL [--ubuntu] [FOLDER]   (the root's folder is kept; a root there is reused)
 set -u
 source=$(realpath "$(dirname "$0")/../..")
@@ -13,7 +14,16 @@ make_root "$@"
 folder=$root/root/wheel
 rm -rf "$folder"
 mkdir -p "$folder"
-if [ -d "$made" ]; then "$source/scripts/wheel.sh" "$made" "$folder" || exit 1; else cp "$made" "$folder/" || exit 1; fi
+if [ -d "$made" ]; then
+  "$source/scripts/wheel.sh" "$made" "$folder" || exit $?
+  packer=$("$source/scripts/wheel_tools.sh") || exit $?
+  # The root need not reach PyPI.
+  (cd "$source" && "$packer" -c "from scikit_build_core import build; build.build_sdist('$folder')") &&
+    "$packer" -m pip download --quiet --dest "$folder/links" \
+      "scikit-build-core==$("$packer" -c 'import scikit_build_core; print(scikit_build_core.__version__)')" || exit 1
+else
+  cp "$made" "$folder/" || exit 1
+fi
 python3 "$source/tests/package/readme.py" "$source/README.md" "$folder" || exit 1 # example.c, example.py
 cp "$source/examples/moe_layer.py" "$folder/"
 # The guide's lines, of which three build a program in C.
@@ -37,6 +47,13 @@ moerun -n 4 ./example
 moerun -n 4 python3 example.py
 moerun -n 4 python3 moe_layer.py
 pip uninstall --yes moecomm
+if [ -d links ]; then
+  tar -xzf moecomm-*.tar.gz
+  moecomm-*/scripts/install_deps.sh build
+  CMAKE_ARGS=-DMOECOMM_CUDA=OFF pip install --find-links links ./moecomm-*.tar.gz
+  moerun -n 4 moe_perf --tokens 16:64:x2 --hidden 1024 --experts 32
+  pip uninstall --yes moecomm
+fi
 echo 'wheel: all right'
 SCRIPT
 run_and_expect /root/wheel test.sh \

@@ -60,6 +60,27 @@ cmake --build "$work/consumer" >"$work/log" || { cat "$work/log"; exit 1; }
 "$work/consumer/consumer_c"
 "$work/consumer/consumer_cpp"
 "$work/consumer/consumer_hpp"
+if [ -e "$(dirname "$library")/libmoecomm.a" ]; then
+  step "the static library"
+  "$work/consumer/consumer_static"
+  ! objdump -p "$work/consumer/consumer_static" | grep 'NEEDED *libmoecomm' || { echo "it is not static"; exit 1; }
+fi
+
+step "add_subdirectory: all is the library alone"
+mkdir "$work/outer"
+cat >"$work/outer/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(outer LANGUAGES C CXX)
+add_subdirectory(${MOECOMM_SOURCE} moecomm)
+END
+for tools in OFF ON; do
+  cmake -G Ninja -S "$work/outer" -B "$work/sub" -DMOECOMM_SOURCE="$(cd "$here/../.." && pwd)" -DMOECOMM_CUDA=OFF \
+    -DMOECOMM_TOOLS=$tools >"$work/log" || { cat "$work/log"; exit 1; }
+  ninja -C "$work/sub" -n -v all >"$work/log" || { cat "$work/log"; exit 1; }
+  grep -q ' -o moecomm/src/libmoecomm.so' "$work/log" || { echo "no library"; exit 1; }
+  made=$(grep -Eo ' -o moecomm/(src|perf|tests)/[a-z_]+ ' "$work/log" | wc -l)
+  [ "$tools $made" = "OFF 0" ] || [ "$tools $made" = "ON 4" ] || { echo "MOECOMM_TOOLS=$tools: $made programs"; exit 1; }
+done
 
 # The minor version may change the ABI before 1.0. From 1.0 on, only the major version may.
 series=0.1

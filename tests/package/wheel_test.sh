@@ -1,6 +1,7 @@
 #!/bin/bash
 # Makes the wheel of a build, twice, installs it in a fresh virtual environment, uses it there with nothing of the source
-# tree in reach, and uninstalls it. Needs no network. Usage: wheel_test.sh BUILD_DIR
+# tree in reach, and uninstalls it. Then an editable installation and the source distribution. Exits with 77 if what makes
+# wheels is not here and PyPI cannot be reached (scripts/wheel_tools.sh). Usage: wheel_test.sh BUILD_DIR
 set -u
 build=$(realpath "$1")
 source=$(realpath "$(dirname "$0")/../..")
@@ -17,15 +18,31 @@ try() { # command with arguments, whose output is shown only if it fails
   fail "$*"
 }
 
+packer=$("$source/scripts/wheel_tools.sh") || exit $?
 step "two runs make the same bytes"
-python3 "$source/tests/tools/wheel_file_test.py" 2>"$work/log" || { cat "$work/log"; exit 1; }
+export SOURCE_DATE_EPOCH=1700000000 # 2023-11-14
 "$source/scripts/wheel.sh" "$build" "$work/one" || exit 1
 (umask 077 && cd / && TZ=Asia/Tokyo LC_ALL=C try "$source/scripts/wheel.sh" "$build" "$work/two") || exit 1
 wheel=$(echo "$work"/one/moecomm-*-py3-none-manylinux_2_*_x86_64.whl)
 [ -f "$wheel" ] || fail "no wheel of that name: $(ls "$work/one")"
 cmp "$wheel" "$work/two/$(basename "$wheel")" || exit 1
-(SOURCE_DATE_EPOCH=1700000000 try "$source/scripts/wheel.sh" "$build" "$work/dated") || exit 1
-cmp -s "$wheel" "$work/dated/$(basename "$wheel")" && fail "SOURCE_DATE_EPOCH changes nothing"
+"$packer" -m zipfile --list "$wheel" | awk 'NR > 1 && $(NF - 2) != "2023-11-14"' | grep . && fail "SOURCE_DATE_EPOCH changes nothing"
+
+step "contains what it should, and is not too large"
+# Most KiB of a wheel without and with kernels, some more than they had in November 2026.
+kib=6144
+! readelf -SW "$build/src/libmoecomm.so" | grep -q nv_fatbin || kib=36864
+[ "$(stat -c %s "$wheel")" -le $((kib * 1024)) ] || fail "$(du -k "$wheel") KiB, more than $kib"
+{
+  printf 'moecomm/%s\n' bin/moe_info bin/moe_perf bin/moe_top bin/moe_trace bin/moerun \
+    lib/libmoecomm.so lib/libmoecomm.so.0.1 lib/pkgconfig/moecomm.pc
+  (cd "$source" && find include -name 'moecomm*.h*' -o -path '*/moecomm/*.hpp') | sed 's,^,moecomm/,'
+  (cd "$source/python" && find moecomm -name '*.py' -o -name py.typed)
+  printf 'moecomm-0.1.0.dist-info/%s\n' METADATA RECORD WHEEL entry_points.txt licenses/LICENSE \
+    licenses/packaging/third_party.txt
+} | LC_ALL=C sort -u >"$work/wanted"
+"$packer" -m zipfile --list "$wheel" | awk 'NR > 1 && $1 !~ /\/$/ { print $1 }' | LC_ALL=C sort | diff "$work/wanted" - ||
+  fail "the wheel has other files"
 
 step "installs in a fresh environment"
 # Another Python may come first and lack numpy. Debian's may have it.
@@ -51,7 +68,7 @@ import base64, csv, hashlib, sys, zipfile
 archive = zipfile.ZipFile(sys.argv[1])
 record, = (name for name in archive.namelist() if name.endswith("/RECORD"))
 rows = {name: (digest, size) for name, digest, size in csv.reader(archive.read(record).decode().splitlines())}
-assert set(rows) == set(archive.namelist()) and len(rows) == len(archive.namelist())
+assert sorted(rows) == sorted(name for name in archive.namelist() if not name.endswith("/"))
 assert rows.pop(record) == ("", "")
 for name, (digest, size) in rows.items():
     data = archive.read(name)
@@ -115,4 +132,31 @@ tail -3 "$work/log"
 step "uninstalls without a trace"
 try "$python" -m pip uninstall --yes moecomm
 list | diff "$work/before" - || fail "something is left, or lost"
+
+step "an editable installation: modules of the checkout, and the library beside them"
+unset PYTHONPATH
+try cmake --install "$build" --prefix "$work/installed" --component wheel
+try env PYTHONPATH="$("$packer" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" "$python" -m pip install \
+  --no-build-isolation --no-deps --config-settings=cmake.source-dir=packaging/wheel \
+  --config-settings=build-dir="$work/build" --config-settings=cmake.define.MOECOMM_INSTALLED="$work/installed" \
+  --editable "$source"
+found=$(python -c 'import moecomm; print(moecomm.__file__, moecomm.library()._name)') || exit 1
+[ "$found" = "$source/python/moecomm/__init__.py $site/moecomm/lib/libmoecomm.so.0.1" ] || fail "Python found $found"
+try moerun -n 4 moe_perf --backend host --tokens 16 --hidden 64 --experts 8 --iters 3
+grep -q ' correct$' "$work/log" || { cat "$work/log"; fail "moe_perf verified nothing"; }
+try "$python" -m pip uninstall --yes moecomm
+rmdir "$site/moecomm" # which pip leaves empty
+list | diff "$work/before" - || fail "something is left, or lost"
+
+step "the source distribution has every file of the checkout"
+cd "$source" || exit 1
+if git -c safe.directory='*' ls-files --cached --others --exclude-standard >"$work/tracked" 2>/dev/null; then
+  try "$packer" -c "from scikit_build_core import build; build.build_sdist('$work')"
+  grep -Ev '^\.(ci|github)/' "$work/tracked" | while read -r name; do [ ! -e "$name" ] || echo "$name"; done |
+    cat - <(echo PKG-INFO) | LC_ALL=C sort >"$work/wanted"
+  tar -tzf "$work"/moecomm-*.tar.gz | sed -n 's,^moecomm-0\.1\.0/\(.*[^/]\)$,\1,p' | LC_ALL=C sort |
+    diff "$work/wanted" - || fail "the source distribution has other files"
+else
+  step "no git: without it"
+fi
 step "all right"
