@@ -31,10 +31,11 @@ class Lobby : public Source {
  public:
   struct Limits {
     std::size_t pendingMax = 128;
-    std::chrono::milliseconds patience{5000};  // for the handshake and the first frame
-    std::chrono::milliseconds pressed{100};  // guaranteed to guests that have sent something, when all places are taken
+    std::chrono::milliseconds patience{5000};  // time for the handshake and the first frame
+    std::chrono::milliseconds pressed{100};  // time that guests which have sent something get at least, when all places
+                                             // are taken
   };
-  using Admits = std::function<bool(int socket)>;  // whether to look at a connection
+  using Admits = std::function<bool(int socket)>;  // true: the connection is looked at
 
   // `accepted`: the frames that a guest may send. `admits` may be empty.
   Lobby(std::vector<Fd> listeners, const Key& key, FrameMask accepted, const Limits& limits, Admits admits = {});

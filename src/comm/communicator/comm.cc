@@ -101,7 +101,7 @@ void Comm::transportFailed(moeResult_t result, const std::string& sentence) noex
   try {
     if (transportReports_.counts(result, sentence)) fail(result, sentence, true);
   } catch (const std::exception&) {
-    fail(result, kNoMemory, true);  // while keeping the sentence
+    fail(result, kNoMemory, true);  // memory ran out while the sentence was kept
   }
 }
 

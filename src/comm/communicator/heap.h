@@ -50,7 +50,7 @@ class WindowHeap {
   // Bytes from there to the end of the block.
   std::uint64_t roomAt(std::int64_t offset) const;
 
-  // The communicator is gone. Blocks that have been taken stay valid.
+  // Called when the communicator is destroyed. Blocks that have been taken stay valid.
   void close() noexcept { open_ = false; }
   bool isOpen() const noexcept { return open_; }
 

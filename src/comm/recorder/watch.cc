@@ -20,7 +20,7 @@ using bootstrap::FrameType;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kGuestsMax = 4;     // guests whose answers are on their way
-constexpr milliseconds kAnswerEnd{5000};  // for a guest to take its answer
+constexpr milliseconds kAnswerEnd{5000};  // time for a guest to take its answer
 constexpr bootstrap::Lobby::Limits kLimits{8, milliseconds(2000), milliseconds(100)};
 
 bool isOwnUser(int socket) {
@@ -128,13 +128,13 @@ void Watch::failed() noexcept {
 
 void Watch::ring() noexcept {
   const std::uint64_t one = 1;
-  (void)!::write(bell_.get(), &one, sizeof one);  // it is full, so the thread is already awake
+  (void)!::write(bell_.get(), &one, sizeof one);  // if it is full, the thread is already awake
 }
 
 void Watch::run() {
   bootstrap::PollSet set;
   for (;;) {
-    const bool over = over_;  // before `failed_`, whose dump is due even then
+    const bool over = over_;  // read before `failed_`: a failure is dumped even when the watch ends
     if (failed_ && !dumped_) dump();
     if (over) return;
     try {

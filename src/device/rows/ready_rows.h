@@ -15,9 +15,9 @@ struct AllWords {
 };
 
 // For pickReady: a list of count() items. Item i is ready when its words word(i, 0..words(i)-1) have all reached
-// target(). A word that never does is reported as late(i, n, its value). all() is the array that contains all these
-// words. mayLeave(): when all words of all() have reached the target, the items that were not picked may be left to a
-// later step.
+// target(). A word that does not reach target() in time is reported as late(i, n, its value). all() is the array that
+// contains all these words. mayLeave(): when all words of all() have reached the target, the items that were not picked
+// may be left to a later step.
 template <class List>
 concept ReadyList = requires(const List list, int i, std::uint32_t word) {
   { list.count() } -> std::same_as<int>;

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr microseconds kRefusedRest{500};  // then the put is offered again
+constexpr microseconds kRefusedRest{500};  // pause before a refused put is offered again
 // After this many puts the sink gets its turn.
 constexpr int kPutsPerRound = 256;
 constexpr std::size_t kBytesPerRound = std::size_t{128} << 10;

@@ -142,7 +142,8 @@ class CudaBulkWarp : public CudaBulk {
     int batch = kDeskJobs;
     while (batch * sinksMax > kLanes) batch /= 2;
     const int lanesEach = kLanes / batch, own = lane() / lanesEach, sink = lane() % lanesEach;
-    std::uint32_t before = used_, latest = used_;  // pieces up to the last batch but one, and up to the last
+    std::uint32_t before = used_, latest = used_;  // pieces before the last two batches end, and before the last one
+                                                   // ends
     __syncwarp();
     for (int begin = 0, turn = 0; begin < n; begin += batch, turn ^= 1) {
       while (static_cast<std::int32_t>(before - stores_) > 0) storePiece<kPairs>();  // their desk is about to be reused

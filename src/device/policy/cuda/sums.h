@@ -115,8 +115,8 @@ MOE_LANES bool reduceTiles(const Desk& desk, int item, int begin, int lane, Wait
 }
 
 // Makes sum `item` of the desk, whose terms begin at `begin`. Each lane has 8 loads of 16 bytes in flight, from 4 rows;
-// or 6 from 2 rows, or 7 from one row, if there are no more. Weighted sums have no such choice, because it made them
-// slower (docs/internals/notebook.md).
+// or 6 from 2 rows, or 7 from one row, if there are no more. Weighted sums always use 4 rows, because the choice made
+// them slower (docs/internals/notebook.md).
 template <class Type, class List, class Wait>
 MOE_LANES bool reduceRow(const Desk& desk, int item, int begin, int lane, Wait wait) {
   if constexpr (!Weighted<List> && !Wait::kTakes) {
