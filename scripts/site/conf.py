@@ -90,7 +90,7 @@ def unlink_builtins(app, document):
     """The type bytes of a signature is Python's, not a member of that name."""
     for link in list(document.findall(addnodes.pending_xref)):
         if link.get("refdomain") == "py" and hasattr(builtins, link["reftarget"]) and link["reftarget"].islower():
-            link.replace_self(link.children)
+            link.replace_self(nodes.Text(link["reftarget"]))
 
 
 def join_pictures(app, document):
