@@ -17,7 +17,8 @@ double quantile(const std::vector<double>& sorted, double share) {
 Summary summarize(std::vector<double> samples) {
   if (samples.empty()) return {};
   std::sort(samples.begin(), samples.end());
-  return {samples.front(), quantile(samples, 0.5), quantile(samples, 0.99), samples.back()};
+  return {samples.front(),        quantile(samples, 0.1),  quantile(samples, 0.5),
+          quantile(samples, 0.9), quantile(samples, 0.99), samples.back()};
 }
 
 }  // namespace moe::perf

@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 TEXT_COLUMN = 30  # where CLI11 begins the texts of options
+NOTES = ("Exit status", "Environment")  # titles of lists of terms
 
 
 @dataclasses.dataclass
@@ -36,7 +37,7 @@ def option_of(head, text):
 
 
 def parsed(name, text):
-    """The description, and the groups [(title, options, examples)], of a help text."""
+    """The description, and the groups [(title, options, lines)], of a help text. Lines are those of notes."""
     about, _, rest = text.partition("\nUsage: ")
     groups, head, words = [], None, []
 
@@ -58,7 +59,7 @@ def parsed(name, text):
         elif line.strip():
             close()
             head = None
-            groups[-1][2].append(line.strip())
+            groups[-1][2].append(line.removeprefix("  ").rstrip())
     close()
     if not groups or not any(options for _, options, _ in groups):
         sys.exit(f"tool_pages: the help of {name} has no options")
@@ -76,19 +77,37 @@ def roff(text):
     return re.sub(r"^([.'])", r"\\&\1", text)
 
 
+def notes(lines):
+    """Pairs of a term and its text, of lines that continue where they begin with blanks."""
+    found = []
+    for line in lines:
+        if line.startswith(" ") and found:
+            found[-1][1] += " " + line.strip()
+        else:
+            found.append(re.split(r"  +", line, maxsplit=1) + [""])
+    return [(term, text) for term, text, *_ in found]
+
+
+def section(title, lines):
+    """The lines below a title of the help that are no options: a list of terms, or commands as they stand."""
+    if title not in NOTES:
+        return [".nf", *map(roff, lines), ".fi"]
+    return [part for term, text in notes(lines) for part in (".TP", f"\\fB{roff(term)}\\fR", roff(text))]
+
+
 def manual(name, version, about, groups):
     summary, usage = split(name, about)
     summary = summary.split(". ")[0]
     lines = [f'.TH {name.upper()} 1 "" "moecomm {version}" "User Commands"', ".SH NAME",
              f"{name} \\- {roff(summary[0].lower() + summary[1:])}", ".SH SYNOPSIS", f".B {name}",
              roff(usage), ".SH DESCRIPTION", roff(about)]
-    for title, options, examples in groups:
+    for title, options, others in groups:
         lines.append(f".SH {roff(title.upper())}")
         for option in options:
             lines += [".TP", f"\\fB{roff(', '.join(option.names))}\\fR {roff(option.argument)}".rstrip(),
                       roff(option.text)]
-        if examples:
-            lines += [".nf", *map(roff, examples), ".fi"]
+        if others:
+            lines += section(title, others)
     lines += [".SH SEE ALSO", "The documents of moecomm, and the header", ".IR moecomm.h ."]
     return "\n".join(lines) + "\n"
 

@@ -27,7 +27,7 @@ Panel rankPanel(int index, const std::string& title, const ordered_json& cases, 
       for (const ordered_json& c : cases) {
         if (c["machine"] == one.machine) points.push_back({c["ranks"], c[one.key][operation]["us"]});
       }
-      panel.line(points, one.color, {std::string(operation) == "combine"});
+      panel.line(points, one.color, {std::string(operation) == "combine" ? plot::Dash::dashed : plot::Dash::solid});
     }
     entries.push_back({one.name, one.color});
   }
@@ -41,7 +41,7 @@ void drawDiagonals(Panel& panel) {
   for (const double factor : {1.0, 1.1, 1 / 1.1}) {
     panel.line({{10 * std::max(1.0, 1 / factor), 10 * std::max(1.0, factor)},
                 {10000 / std::max(1.0, factor), 10000 * std::min(1.0, factor)}},
-               plot::kGray, {factor != 1.0, 0.9});
+               plot::kGray, {factor != 1.0 ? plot::Dash::dashed : plot::Dash::solid, 0.9});
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "moecomm.h"
 #include "perf/moe_perf/group.h"
+#include "perf/moe_perf/host_load.h"
 #include "perf/moe_perf/options.h"
 #include "perf/moe_perf/session.h"
 #include "perf/payload/device.h"
@@ -23,6 +24,7 @@ struct Machine {
   int nranks = 0;
   int domains = 1;
   std::string transport{};  // between domains, if there are several
+  HostLoad hostLoad{};      // of the host whose ranks have the fewest processors
 };
 
 // The errors that were found on any rank.

@@ -31,9 +31,10 @@ class Group {
   std::vector<std::vector<Number>> gather(const std::vector<Number>& mine);
 
   // The maximum over all ranks, for each i, of the i-th time.
-  std::vector<double> slowest(const std::vector<double>& mine) {
-    std::vector<double> times(mine.size());
-    for (const std::vector<double>& rank : gather(mine)) {
+  std::vector<double> slowest(const std::vector<double>& mine) { return slowestOf(gather(mine)); }
+  static std::vector<double> slowestOf(const std::vector<std::vector<double>>& ranks) {
+    std::vector<double> times(ranks.empty() ? 0 : ranks.front().size());
+    for (const std::vector<double>& rank : ranks) {
       for (std::size_t i = 0; i < times.size() && i < rank.size(); ++i) times[i] = std::max(times[i], rank[i]);
     }
     return times;

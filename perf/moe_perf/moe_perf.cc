@@ -34,24 +34,18 @@
 namespace moe::perf {
 namespace {
 
-// Progress on standard error: one line, rewritten in place on a terminal, or one line per case elsewhere.
+// Progress on standard error: one line, rewritten in place. Where that is no terminal, nothing is shown.
 class Progress {
  public:
-  explicit Progress(bool shown) : shown_(shown), terminal_(::isatty(STDERR_FILENO) == 1) {}
+  explicit Progress(bool reports) : shown_(reports && ::isatty(STDERR_FILENO) == 1) {}
 
   void say(const std::string& sentence) {
-    if (shown_ && terminal_) fmt::print(stderr, "\r\x1b[K{}", sentence);
+    if (shown_) fmt::print(stderr, "\r\x1b[K{}", sentence);
   }
-  void beginCase(const std::string& name) {
-    if (shown_ && !terminal_) fmt::print(stderr, "moe_perf: {}\n", name);
-  }
-  void clear() {
-    if (shown_ && terminal_) fmt::print(stderr, "\r\x1b[K");
-  }
+  void clear() { say(""); }
 
  private:
   bool shown_;
-  bool terminal_;
 };
 
 struct CommOwner {
@@ -77,7 +71,8 @@ struct Rank {
     const bool host = info.backend == moeBackendHost;
     if (options.ceiling && host) throw std::runtime_error("--ceiling needs GPUs, but the backend is host");
     device = host ? makeHostDevice() : makeGpuDevice(info.device);
-    machine = {host ? "host" : "cuda", device->name(), info.nranks, info.domainCount, transportOf(comm, info)};
+    machine = {host ? "host" : "cuda", device->name(),          info.nranks,
+               info.domainCount,       transportOf(comm, info), busiestHost(group.gather(ownShare()))};
   }
 
   bool reports() const { return info.rank == 0; }
@@ -141,7 +136,7 @@ bool examine(const Options& options, Reports& reports, const Cases& cases) {
   if (reports.plot) reports.plot.write(plotText(cases));
   if (options.compare.empty()) return true;
   const ReportComparison comparison =
-      compare(reports.old, cases, {options.compare, options.verbose, options.compareLimit});
+      compare(reports.old, cases, {options.compare, options.verbose, options.compareLimit, options.across});
   print(options, comparison.text);
   return !comparison.exceeded;
 }
@@ -152,7 +147,6 @@ bool runCases(const Options& options, Reports& reports, Rank& rank) {
   std::vector<CaseResult> results;
   for (std::size_t i = 0; i < options.tokens.size(); ++i) {
     const std::string name = fmt::format("case {}/{}: {} tokens", i + 1, options.tokens.size(), options.tokens[i]);
-    progress.beginCase(name);
     results.push_back(
         runCase(options, rank, options.tokens[i], [&](const std::string& what) { progress.say(name + ": " + what); }));
     progress.clear();

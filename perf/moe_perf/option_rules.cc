@@ -97,6 +97,12 @@ bool compare(Given o) {
 bool compareLimit(Given o) {
   return o.compareLimit >= 0;
 }
+bool across(Given o) {
+  return o.across != Across::none;
+}
+bool perRank(Given o) {
+  return o.perRank;
+}
 bool from(Given o) {
   return !o.from.empty();
 }
@@ -158,6 +164,10 @@ constexpr OptionRule kRules[] = {
     {compare, excludes, transportTest, "--compare is for times of cases, and --transport-test has none",
      "--compare x --transport-test"},
     {compareLimit, needs, compare, "--compare-limit needs --compare", "--compare-limit 5"},
+    {across, needs, compare, "--across needs --compare", "--across mode"},
+    {perRank, excludes, soak, "--per-rank is for times of cases, and --soak has none", "--per-rank --soak 5"},
+    {perRank, excludes, transportTest, "--per-rank is for times of cases, and --transport-test has none",
+     "--per-rank --transport-test"},
     {from, needs, plotOrCompare, "--from needs --plot or --compare", "--from x"},
 };
 

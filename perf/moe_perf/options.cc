@@ -49,6 +49,9 @@ const Names<Routing> kRoutings = {{"uniform", Routing::uniform},
 const Names<std::int32_t> kTransports = {
     {"auto", 0}, {"tcp", moeTransportTcp}, {"verbs", moeTransportVerbs}, {"ibgda", moeTransportIbgda}};
 
+const Names<Across> kAcross = {{"none", Across::none}, {"mode", Across::mode},     {"layout", Across::layout},
+                               {"sms", Across::sms},   {"format", Across::format}, {"wire", Across::wire}};
+
 template <class Value>
 std::string nameOf(const Names<Value>& names, Value value) {
   for (const auto& [name, other] : names) {
@@ -190,6 +193,8 @@ void declareOtherTests(CLI::App& app, Options& options) {
 void declareReport(CLI::App& app, Options& options) {
   app.add_flag("--verbose", options.verbose,
                "all columns: minimum, median and 99th percentile of every time, and bytes");
+  app.add_flag("--per-rank", options.perRank,
+               "below each line of the table: every rank's own medians, in microseconds; also in --json");
   app.add_option("--json", options.json,
                  "file for the report of rank 0, opened before anything runs. With - it goes to standard output, and "
                  "the table to "
@@ -204,6 +209,7 @@ void declareReport(CLI::App& app, Options& options) {
                  "exit with 1 if the median of a pair or a step grew by more, or if a case could not be compared")
       ->check(CLI::Range(0.0, 1e6))
       ->type_name("PERCENT");
+  addChoice(app, "--across", options.across, kAcross, "with --compare: also compare cases that differ in this alone");
   app.add_option("--from", options.from, "plot or compare the cases of these reports (--json); nothing is run")
       ->delimiter(',')
       ->type_name("FILES");
@@ -222,17 +228,25 @@ void declareAll(CLI::App& app, Options& options) {
   addGroup(app, "Measuring and verifying", options, declareMeasuring);
   addGroup(app, "Instead of cases", options, declareOtherTests);
   addGroup(app, "Report", options, declareReport);
-  app.footer(
-      "\nExamples:\n"
-      "  moerun -n 4 moe_perf --mode ht --layout expert-major --tokens 512:8192:x2\n"
-      "  moerun -n 4 moe_perf --mode ll --tokens 1,8,128 --graph --json ll.json\n"
-      "  moe_perf --ranks-as-threads 2 --backend host --tokens 16 --hidden 1024\n"
-      "  moe_perf --from ht.json,ll.json --plot modes.svg\n");
+}
+
+tools::ProgramNotes notes() {
+  return {
+      {{"0", "all results were correct"},
+       {"1", "a result was wrong, a rank failed, or --compare-limit was exceeded"},
+       {"2", "an option is invalid, or a report could not be opened"}},
+      {{"MOECOMM_*", "settings of the library; options take precedence"},
+       {"MOECOMM_RANK, RANK, ...", "the place of this rank, set by the launcher"}},
+      {"moerun -n 4 moe_perf --mode ht --layout expert-major --tokens 512:8192:x2",
+       "moerun -n 4 moe_perf --mode ll --tokens 1,8,128 --graph --json ll.json",
+       "moe_perf --ranks-as-threads 2 --backend host --tokens 16 --hidden 1024",
+       "moe_perf --from ht.json,ll.json --plot modes.svg", "moe_perf --from ll.json --compare ht.json --across mode"}};
 }
 
 // With --from nothing runs: options for a run would be ignored without a word.
 void refuseRunsFrom(const CLI::App& app) {
-  static const std::set<std::string> kTaken = {"--from", "--plot", "--compare", "--compare-limit", "--verbose"};
+  static const std::set<std::string> kTaken = {"--from",          "--plot",   "--compare",
+                                               "--compare-limit", "--across", "--verbose"};
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || kTaken.count(option->get_name()) > 0) continue;
     throw CLI::ValidationError(fmt::format("--from runs nothing: it cannot be combined with {}", option->get_name()));
@@ -339,7 +353,7 @@ std::optional<Options> parseOptions(int argc, const char* const* argv, int* stat
   CLI::App app(
       "Measures and verifies dispatch and combine. Start one process per rank with moerun, torchrun or another "
       "launcher, or use --ranks-as-threads.");
-  tools::prepareCommandLine(app, "moe_perf");
+  tools::prepareCommandLine(app, "moe_perf", notes());
   Options options;
   declareAll(app, options);
   *status = tools::parseCommandLine(app, argc, argv, [&] { checkTogether(app, options); });

@@ -17,6 +17,9 @@ enum class Side : int { array, rows, columns };
 
 enum class Routing : int { uniform, zipf, groupLimited, oneRank, empty };
 
+// The field in which --compare lets old and new cases differ.
+enum class Across : int { none, mode, layout, sms, format, wire };
+
 struct Options {
   std::int32_t backend = 0;  // moeBackend value
   std::int32_t mode = 0;     // moeMode value
@@ -55,12 +58,14 @@ struct Options {
   bool transportTest = false;
   bool plantWrong = false;
   bool verbose = false;
+  bool perRank = false;
   std::string json;  // report files; empty: none; or kStandardOutput
   std::string csv;
   std::string plot;
   std::vector<std::string> from;  // reports to plot or compare instead of a run
   std::string compare;            // an older report
   double compareLimit = -1;       // percent; below 0: no limit
+  Across across = Across::none;   // what old and new cases may differ in
 
   bool expertMajor() const;  // a row per expert rather than per token
   ExpertStyle style() const;

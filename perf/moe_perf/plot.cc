@@ -20,9 +20,11 @@ using plot::Panel;
 using plot::Points;
 
 constexpr std::size_t kSweepsMax = 4;
-// Two for each sweep, because a panel shows two operations.
-constexpr std::array<const char*, 2 * kSweepsMax> kColors = {plot::kBlue, plot::kRed, plot::kGreen, "#c77f00",
-                                                             "#6f4a9e",   "#148489",  "#7a5230",    "#c04f8f"};
+// A sweep has a colour. The two operations of a panel have strokes and dots of their own, and so have their ceilings.
+constexpr std::array<const char*, kSweepsMax> kColors = {plot::kBlue, plot::kRed, plot::kGreen, plot::kViolet};
+constexpr std::array<plot::Dash, 2> kDashes = {plot::Dash::solid, plot::Dash::dashed};
+constexpr std::array<plot::Dash, 2> kCeilingDashes = {plot::Dash::dotted, plot::Dash::dashDotted};
+constexpr double kCeilingWidth = 1.2;
 constexpr std::size_t kLegendColumnsMax = 36, kCaptionColumnsMax = 165;
 constexpr int kTokenTicksMax = 9, kTimeTicksMax = 13;
 
@@ -35,6 +37,7 @@ struct Sweep {
 
 struct Curve {
   std::string name, color;
+  std::size_t operation = 0;  // the first or the second of its panel
   Points points, lower, upper, ceiling;
 };
 
@@ -93,9 +96,11 @@ std::vector<Sweep> sweepsOf(const Cases& cases) {
 double timeOf(const Cases& one, const std::string& operation, const char* which) {
   return one[operation + "_us"][which];
 }
-double longestOf(const Cases& one, const std::string& operation) {
+// Older reports have no percentiles to draw a band between.
+bool hasBand(const Cases& one, const std::string& operation) {
   const Cases& times = one[operation + "_us"];
-  return times.value("max", times["p99"].get<double>());
+  const auto isTime = [&](const char* which) { return times.contains(which) && times[which].is_number(); };
+  return isTime("p10") && isTime("p90");
 }
 
 double ceilingOf(const Cases& one, const std::string& operation) {
@@ -124,8 +129,10 @@ Curve timeCurve(const Sweep& sweep, const std::string& operation) {
   for (const auto& [tokens, one] : sweep.cases) {
     const double x = tokens, ceiling = timeCeiling(*one, operation);
     curve.points.push_back({x, timeOf(*one, operation, "median")});
-    curve.lower.push_back({x, timeOf(*one, operation, "min")});
-    curve.upper.push_back({x, longestOf(*one, operation)});
+    if (hasBand(*one, operation)) {
+      curve.lower.push_back({x, timeOf(*one, operation, "p10")});
+      curve.upper.push_back({x, timeOf(*one, operation, "p90")});
+    }
     if (ceiling > 0) curve.ceiling.push_back({x, ceiling});
   }
   return curve;
@@ -144,11 +151,13 @@ Curve rateCurve(const Sweep& sweep, const std::string& operation) {
 std::vector<Curve> curvesOf(const std::vector<Sweep>& sweeps, const std::vector<std::string>& operations,
                             Curve (*make)(const Sweep&, const std::string&)) {
   std::vector<Curve> curves;
-  for (const Sweep& sweep : sweeps) {
-    for (const std::string& operation : operations) {
-      Curve curve = make(sweep, operation);
-      curve.name = sweep.name.empty() ? operation : fmt::format("{}: {}", sweep.name, operation);
-      curve.color = kColors.at(curves.size());
+  for (std::size_t i = 0; i < sweeps.size(); ++i) {
+    for (std::size_t operation = 0; operation < operations.size(); ++operation) {
+      const std::string& name = operations[operation];
+      Curve curve = make(sweeps[i], name);
+      curve.name = sweeps[i].name.empty() ? name : fmt::format("{}: {}", sweeps[i].name, name);
+      curve.color = kColors.at(i);
+      curve.operation = operation;
       curves.push_back(curve);
     }
   }
@@ -179,18 +188,21 @@ void draw(Panel& panel, const std::vector<Curve>& curves) {
     if (curve.lower.size() > 1) panel.band(curve.lower, curve.upper, curve.color);
   }
   for (const Curve& curve : curves) {
-    if (!curve.ceiling.empty()) panel.line(curve.ceiling, curve.color, {true, 1.2});
-    panel.line(curve.points, curve.color);
-    for (const plot::Point& point : curve.points) panel.dot(point, curve.color);
+    if (!curve.ceiling.empty()) {
+      panel.line(curve.ceiling, curve.color, {kCeilingDashes.at(curve.operation), kCeilingWidth});
+    }
+    panel.line(curve.points, curve.color, {kDashes.at(curve.operation)});
+    for (const plot::Point& point : curve.points) panel.dot(point, curve.color, curve.operation == 0);
   }
 }
 
 std::vector<LegendEntry> legendOf(const std::vector<Curve>& curves) {
   std::vector<LegendEntry> entries;
   for (const Curve& curve : curves) {
-    entries.push_back({curve.name, curve.color});
+    entries.push_back({curve.name, curve.color, {kDashes.at(curve.operation)}});
     const std::string ceiling = curve.name.ends_with("pair") ? " and step, ceiling" : ", ceiling";
-    if (!curve.ceiling.empty()) entries.push_back({curve.name + ceiling, curve.color, true});
+    if (curve.ceiling.empty()) continue;
+    entries.push_back({curve.name + ceiling, curve.color, {kCeilingDashes.at(curve.operation), kCeilingWidth}});
   }
   return entries;
 }
@@ -242,8 +254,8 @@ std::string plotText(const Cases& cases) {
     const Range range = rangeOf(curves);
     add(title, {plot::decades(range.low, range.high, kTimeTicksMax)}, curves);
   };
-  addTimes("Dispatch, combine: median us, min to max", {"dispatch", "combine"});
-  addTimes("Pair, step: median us, min to max", {"pair", "step"});
+  addTimes("Dispatch, combine: median us, p10 to p90", {"dispatch", "combine"});
+  addTimes("Pair, step: median us, p10 to p90", {"pair", "step"});
   const std::vector<Curve> rates = curvesOf(sweeps, {"dispatch", "combine"}, rateCurve);
   const double most = rangeOf(rates).high;
   add("GB/s per rank, by the median", {plot::roundSteps(most > 0 ? most : 1), "", plot::Scale::linear}, rates);

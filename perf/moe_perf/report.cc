@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "tools/program_text.h"
@@ -82,23 +83,35 @@ void addCeilings(const CaseResult& result, Text out) {
 }
 
 std::string line(const std::string& text) {
-  return tools::wrapped(text, tools::kTerminalColumns) + "\n";
+  return tools::wrapped(text, kTableColumns) + "\n";
+}
+
+// At most seven columns up to 10 s.
+std::string timeCell(double microseconds) {
+  constexpr double kLong = 99999.95;
+  return microseconds < kLong ? fmt::format("{:.1f}", microseconds) : fmt::format("{:.0f}", microseconds);
+}
+
+std::string noiseCell(const Summary& summary) {
+  constexpr double kMost = 999.5;
+  const double noise = summary.noisePercent();
+  return noise < kMost ? fmt::format("{:.0f}%", noise) : ">999%";
 }
 
 // The two title lines of the table.
 std::string titles(const Options& options) {
   if (!options.verbose) {
-    return fmt::format("{:>7} {:>35} {:>17} {:>17}\n", "", "median us of", "pair us", "GB/s of") +
-           fmt::format("{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {}\n", "tokens", "dispatch",
-                       "combine", "pair", "step", "min", "p99", "dispatch", "combine", "error", "result");
+    return fmt::format("{:>7} {:>32} {:>5} {:>16}\n", "", "median us of", "pair", "GB/s of") +
+           fmt::format("{:>7} {:>8} {:>7} {:>7} {:>7} {:>5} {:>8} {:>7} {:>7} {}\n", "tokens", "dispatch", "combine",
+                       "pair", "step", "noise", "dispatch", "combine", "error", "result");
   }
-  return fmt::format("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>26} {:>9}\n", "", "dispatch us", "combine us",
-                     "pair us", "step us", "remote", "GB/s of", "dispatch") +
+  return fmt::format("{:>7} {:^26} {:^26} {:^26} {:^26} {:>5} {:>12} {:>26} {:>9}\n", "", "dispatch us", "combine us",
+                     "pair us", "step us", "pair", "remote", "GB/s of", "dispatch") +
          fmt::format(
-             "{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>12} {:>8} {:>8} "
+             "{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>5} {:>12} {:>8} {:>8} "
              "{:>8} {:>9} {}\n",
              "tokens", "min", "median", "p99", "min", "median", "p99", "min", "median", "p99", "min", "median", "p99",
-             "bytes", "dispatch", "logical", "combine", "of memcpy", "result");
+             "noise", "bytes", "dispatch", "logical", "combine", "of memcpy", "result");
 }
 
 // One line of the table.
@@ -106,21 +119,40 @@ std::string row(const Options& options, const CaseResult& result) {
   const double dispatch = summarize(result.dispatch).median, combine = summarize(result.combine).median;
   const double rate = gigabytesPerSecond(result.remoteBytes, dispatch);
   const double combineRate = gigabytesPerSecond(result.combineRemoteBytes, combine);
+  const Summary pair = summarize(result.pair);
   if (options.verbose) {
     const std::string memcpyShare =
         result.memcpyTimes.empty() ? "-" : fmt::format("{:.0f}%", 100 * dispatchToMemcpy(result));
-    return fmt::format("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9} {}\n", result.tokens,
+    return fmt::format("{:>7} {} {} {} {} {:>5} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9} {}\n", result.tokens,
                        times(result.dispatch), times(result.combine), times(result.pair), times(result.step),
-                       result.remoteBytes, rate, gigabytesPerSecond(result.logicalBytes, dispatch), combineRate,
-                       memcpyShare, toText(result.verdict));
+                       noiseCell(pair), result.remoteBytes, rate, gigabytesPerSecond(result.logicalBytes, dispatch),
+                       combineRate, memcpyShare, toText(result.verdict));
   }
-  const Summary pair = summarize(result.pair);
   const bool correct = result.verdict.correct();
   const std::string cells =
-      fmt::format("{:>7} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.2f} {:>8.2f} {:>8.1e}  {}\n",
-                  result.tokens, dispatch, combine, pair.median, summarize(result.step).median, pair.min, pair.p99,
-                  rate, combineRate, result.verdict.maxRelError, correct ? "correct" : "WRONG");
+      fmt::format("{:>7} {:>8} {:>7} {:>7} {:>7} {:>5} {:>8.2f} {:>7.2f} {:>7.1e} {}\n", result.tokens,
+                  timeCell(dispatch), timeCell(combine), timeCell(pair.median), timeCell(summarize(result.step).median),
+                  noiseCell(pair), rate, combineRate, result.verdict.maxRelError, correct ? "correct" : "WRONG");
   return correct ? cells : cells + fmt::format("{:>7} {}\n", "", wrongText(result.verdict));
+}
+
+// What --per-rank adds to a line of the table. Ranks whose times are not known are left out.
+void addRanks(const RankMedians& ranks, Text out) {
+  const std::size_t count =
+      std::min({ranks.dispatch.size(), ranks.combine.size(), ranks.pair.size(), ranks.step.size()});
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    fmt::format_to(out, "{:>11}: dispatch {:>8} combine {:>7} pair {:>7} step {:>7}\n", fmt::format("rank {}", rank),
+                   timeCell(ranks.dispatch[rank]), timeCell(ranks.combine[rank]), timeCell(ranks.pair[rank]),
+                   timeCell(ranks.step[rank]));
+  }
+}
+
+// Where ranks wait for each other's processors. Empty elsewhere, and on GPUs.
+std::string sharingText(const Machine& machine) {
+  const HostLoad& load = machine.hostLoad;
+  if (machine.backend != "host" || !load.shared()) return "";
+  return line(fmt::format("NOTE: {} ranks of a host share {} processor{}: times include waits for a processor",
+                          load.ranks, load.processors, load.processors == 1 ? "" : "s"));
 }
 
 // Enough blanks to put the second column of a pair's line under its title.
@@ -168,7 +200,9 @@ std::string headerText(const Options& options, const CaseResult& first) {
                           launchesText(options), options.graph ? ", graph replays" : "",
                           options.sendOnly ? ", send-only and complete" : "",
                           options.interleave ? ", two handles together" : "")) +
+         sharingText(first.machine) +
          line("pair: dispatch and combine on a known route; step: with a new route before them") +
+         line("noise: from the 10th to the 90th percentile of the pair, in % of its median") +
          line(fmt::format("GB/s: per rank, {} row + {} side bytes for each (token, other rank), by the median time",
                           options.travellingRowBytes(), options.sideBytes())) +
          titles(options);
@@ -177,6 +211,7 @@ std::string headerText(const Options& options, const CaseResult& first) {
 std::string caseText(const Options& options, const CaseResult& result) {
   std::string text = row(options, result);
   const Text out(text);
+  if (options.perRank) addRanks(result.ranks, out);
   if (result.ceilings) addCeilings(result, out);
   if (result.choseMultiprocessors) addChoice(result, out);
   return text;

@@ -1,6 +1,7 @@
 // The output of moe_perf: a table for people, JSON and CSV for programs. Only rank 0 reports.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,10 @@ double gigabytesPerSecond(double bytes, double microseconds);
 // The speed of dispatch relative to memcpy, by medians; 0 where nothing was measured.
 double dispatchToMemcpy(const CaseResult& result);
 
-// Lines of the table have at most 100 columns, unless --verbose was given. The cases follow the header.
+// Columns of the table, unless --verbose was given.
+inline constexpr std::size_t kTableColumns = 79;
+
+// The cases follow the header.
 std::string headerText(const Options& options, const CaseResult& first);
 std::string caseText(const Options& options, const CaseResult& result);
 std::string soakText(const SoakResult& result);

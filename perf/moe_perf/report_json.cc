@@ -10,7 +10,8 @@ namespace {
 
 nlohmann::ordered_json toJson(const std::vector<double>& samples) {
   const Summary summary = summarize(samples);
-  return {{"min", summary.min}, {"median", summary.median}, {"p99", summary.p99}, {"max", summary.max}};
+  return {{"min", summary.min}, {"p10", summary.p10}, {"median", summary.median},
+          {"p90", summary.p90}, {"p99", summary.p99}, {"max", summary.max}};
 }
 
 nlohmann::ordered_json toJson(const CeilingTime& ceiling) {
@@ -117,6 +118,12 @@ nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) 
   json["combine_us"] = toJson(result.combine);
   json["pair_us"] = toJson(result.pair);
   json["step_us"] = toJson(result.step);
+  if (options.perRank) {
+    json["rank_medians_us"] = {{"dispatch", result.ranks.dispatch},
+                               {"combine", result.ranks.combine},
+                               {"pair", result.ranks.pair},
+                               {"step", result.ranks.step}};
+  }
   json["remote_bytes"] = result.remoteBytes;
   json["remote_gbps"] = gigabytesPerSecond(result.remoteBytes, dispatch);
   json["logical_bytes"] = result.logicalBytes;

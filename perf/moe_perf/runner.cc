@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "perf/statistics.h"
+
 namespace moe::perf {
 namespace {
 
@@ -114,8 +116,8 @@ void Runner::phasePass(CaseResult& result) {
     mark(3);
   }
   exchange_.settle();
-  result.dispatch = ofOne(group_.slowest(samples(kPhaseMarks, 0, 1)));
-  result.combine = ofOne(group_.slowest(samples(kPhaseMarks, 2, 3)));
+  result.dispatch = slowestSamples(kPhaseMarks, 0, 1, &result.ranks.dispatch);
+  result.combine = slowestSamples(kPhaseMarks, 2, 3, &result.ranks.combine);
   exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(version));
   exchange_.verifyDispatch(version, 1);
   exchange_.verifyCombine(version, 1);
@@ -152,8 +154,8 @@ void Runner::pairPass(CaseResult& result) {
     version = (first + options_.chain - 1) % kVersions;
   }
   exchange_.settle();
-  result.pair = ofOne(group_.slowest(samples(kPairMarks, 0, 1)));
-  result.step = ofOne(group_.slowest(samples(kPairMarks, 1, 2)));
+  result.pair = slowestSamples(kPairMarks, 0, 1, &result.ranks.pair);
+  result.step = slowestSamples(kPairMarks, 1, 2, &result.ranks.step);
   verifyLastStep(version);
   letPeersGoOn();
 }
@@ -190,6 +192,13 @@ std::vector<double> Runner::samples(int markStep, int first, int second) {
     times.push_back(device_.microsecondsBetween(i * markStep + first, i * markStep + second));
   }
   return times;
+}
+
+// Collective. Times of one operation; `rankMedians` gets each rank's own median.
+std::vector<double> Runner::slowestSamples(int markStep, int first, int second, std::vector<double>* rankMedians) {
+  const std::vector<std::vector<double>> ranks = group_.gather(samples(markStep, first, second));
+  for (const std::vector<double>& rank : ranks) rankMedians->push_back(summarize(ofOne(rank)).median);
+  return ofOne(Group::slowestOf(ranks));
 }
 
 std::vector<double> Runner::ofOne(std::vector<double> chains) const {

@@ -16,6 +16,11 @@
 
 namespace moe::perf {
 
+// Each rank's own median of every operation, in microseconds: [rank].
+struct RankMedians {
+  std::vector<double> dispatch, combine, pair, step;
+};
+
 // The same on every rank.
 struct CaseResult {
   int tokens = 0;
@@ -29,6 +34,7 @@ struct CaseResult {
   std::vector<double> pair;         // dispatch and combine on an existing route
   std::vector<double> step;         // with a new route before each
   std::vector<double> memcpyTimes;  // host backend only
+  RankMedians ranks;
   // Per rank and iteration, averaged over the ranks and route versions.
   double remoteBytes = 0;
   double logicalBytes = 0;
@@ -68,6 +74,7 @@ class Runner {
   Step chained(std::function<void(int)> link) const;
   std::vector<double> ofOne(std::vector<double> chains) const;
   std::vector<double> samples(int markStep, int first, int second);
+  std::vector<double> slowestSamples(int markStep, int first, int second, std::vector<double>* rankMedians);
   void addBytes(CaseResult& result) const;
 
   const Options& options_;

@@ -34,8 +34,17 @@ std::string textItem(const Point& where, const std::string& what, const std::str
                      where.y, anchor, size, color, escaped(what));
 }
 
-std::string dashes(bool dashed) {
-  return dashed ? " stroke-dasharray=\"5 3\"" : "";
+std::string dashes(Dash dash) {
+  switch (dash) {
+    case Dash::dashed:
+      return " stroke-dasharray=\"6 3\"";
+    case Dash::dotted:
+      return " stroke-dasharray=\"1.5 2.5\"";
+    case Dash::dashDotted:
+      return " stroke-dasharray=\"6 2.5 1.5 2.5\"";
+    default:
+      return "";
+  }
 }
 
 // Keeps every n-th tick and moves the last one outwards to stay on that grid, so that the axis still holds everything.
@@ -99,7 +108,7 @@ void Panel::text(const Point& where, const std::string& what, const std::string&
 
 void Panel::line(const Points& points, const std::string& color, const Stroke& stroke) {
   items_.push_back(fmt::format(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="{}"{}/>)", path(points),
-                               color, stroke.width, dashes(stroke.dashed)));
+                               color, stroke.width, dashes(stroke.dash)));
 }
 
 void Panel::band(const Points& lower, const Points& upper, const std::string& color) {
@@ -117,11 +126,11 @@ void Panel::dot(const Point& point, const std::string& color, bool filled) {
 
 void Panel::drawAxes() {
   for (const double tick : x_.ticks) {
-    line({{tick, y_.ticks.front()}, {tick, y_.ticks.back()}}, kGrid, {false, 0.7});
+    line({{tick, y_.ticks.front()}, {tick, y_.ticks.back()}}, kGrid, {Dash::solid, 0.7});
     text({at({tick, y_.ticks.front()}).x, kTop + kHeight + 16}, fmt::format("{:.10g}", tick), "middle", 11, kInk);
   }
   for (const double tick : y_.ticks) {
-    line({{x_.ticks.front(), tick}, {x_.ticks.back(), tick}}, kGrid, {false, 0.7});
+    line({{x_.ticks.front(), tick}, {x_.ticks.back(), tick}}, kGrid, {Dash::solid, 0.7});
     text({left_ - 5, at({x_.ticks.front(), tick}).y + 4}, fmt::format("{:.10g}", tick), "end", 11, kInk);
   }
 }
@@ -137,8 +146,9 @@ void Panel::legend(const std::vector<LegendEntry>& entries) {
 void Panel::legendBelow(const std::vector<LegendEntry>& entries) {
   double y = kLegendTop;
   for (const LegendEntry& entry : entries) {
-    items_.push_back(fmt::format(R"(<polyline points="{:.1f},{:.1f} {:.1f},{:.1f}" stroke="{}" stroke-width="1.8"{}/>)",
-                                 left_, y - 4, left_ + 26, y - 4, entry.color, dashes(entry.dashed)));
+    items_.push_back(fmt::format(R"(<polyline points="{:.1f},{:.1f} {:.1f},{:.1f}" stroke="{}" stroke-width="{}"{}/>)",
+                                 left_, y - 4, left_ + 26, y - 4, entry.color, entry.stroke.width,
+                                 dashes(entry.stroke.dash)));
     text({left_ + 32, y}, entry.text, "start", 11, kInk);
     y += kRow;
   }

@@ -10,6 +10,7 @@ namespace moe::plot {
 inline constexpr const char* kBlue = "#1f5fa8";
 inline constexpr const char* kRed = "#b5371f";
 inline constexpr const char* kGreen = "#2f7d3a";
+inline constexpr const char* kViolet = "#8a3fa0";
 inline constexpr const char* kGray = "#777777";
 
 struct Point {
@@ -29,15 +30,17 @@ struct Axis {
   double share(double value) const;  // where a value is: 0 at the first tick, 1 at the last
 };
 
+enum class Dash : int { solid, dashed, dotted, dashDotted };
+
 struct Stroke {
-  bool dashed = false;
+  Dash dash = Dash::solid;
   double width = 1.8;
 };
 
 struct LegendEntry {
   std::string text;
   std::string color;
-  bool dashed = false;
+  Stroke stroke = {};
 };
 
 class Panel {

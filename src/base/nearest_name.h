@@ -26,9 +26,19 @@ inline std::size_t editDistance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-// Empty if more than a third of the letters differ.
+// The only known name that begins with `given`; empty if there is none, or if there are several.
+inline std::string onlyNameWithPrefix(std::string_view given, const std::vector<std::string>& known) {
+  const auto begins = [given](const std::string& name) { return name.starts_with(given); };
+  const auto first = std::find_if(known.begin(), known.end(), begins);
+  if (given.empty() || first == known.end() || std::find_if(first + 1, known.end(), begins) != known.end()) return "";
+  return *first;
+}
+
+// The name that `given` abbreviates, or else the one with the most letters in common. Empty if more than a third of the
+// letters differ.
 inline std::string nearestName(std::string_view given, const std::vector<std::string>& known) {
-  std::string nearest;
+  std::string nearest = onlyNameWithPrefix(given, known);
+  if (!nearest.empty()) return nearest;
   std::size_t least = std::max<std::size_t>(given.size() / 3, 1) + 1;
   for (const std::string& name : known) {
     const std::size_t distance = editDistance(given, name);

@@ -10,6 +10,7 @@ namespace moe::tools {
 namespace {
 
 constexpr std::size_t kNameColumns = 30;
+constexpr std::size_t kTermColumns = 24;  // of notes, with the blanks around the term
 
 class Help : public CLI::Formatter {
  public:
@@ -50,6 +51,26 @@ std::string unexpected(const CLI::App& app) {
   return fmt::format("no option takes {}", fmt::join(app.remaining(), " "));
 }
 
+std::string notesText(const std::string& title, const std::vector<Note>& notes) {
+  if (notes.empty()) return "";
+  std::string text = fmt::format("\n{}:\n", title);
+  for (const Note& note : notes) {
+    std::string meaning = wrapped(note.text, kTerminalColumns - kTermColumns);
+    for (std::size_t at = meaning.find('\n'); at != std::string::npos; at = meaning.find('\n', at + 1)) {
+      meaning.insert(at + 1, kTermColumns, ' ');
+    }
+    text += fmt::format("  {:<{}}{}\n", note.term, kTermColumns - 2, meaning);
+  }
+  return text;
+}
+
+std::string footerText(const ProgramNotes& notes) {
+  std::string text = notesText("Exit status", notes.exitStatus) + notesText("Environment", notes.environment);
+  if (!notes.examples.empty()) text += "\nExamples:\n";
+  for (const std::string& example : notes.examples) text += fmt::format("  {}\n", example);
+  return text.empty() ? "" : text.substr(1, text.size() - 2);  // the formatter adds a line end on both sides
+}
+
 }  // namespace
 
 CLI::Validator wholeNumber(std::int64_t least, std::int64_t most) {
@@ -63,8 +84,9 @@ CLI::Validator wholeNumber(std::int64_t least, std::int64_t most) {
   return CLI::Validator(check, "");
 }
 
-void prepareCommandLine(CLI::App& app, const std::string& program) {
+void prepareCommandLine(CLI::App& app, const std::string& program, const ProgramNotes& notes) {
   app.name(program);
+  app.footer(footerText(notes));
   app.description(wrapped(app.get_description(), kTerminalColumns));
   app.formatter(std::make_shared<Help>());
   app.set_version_flag("--version", versionText(program));

@@ -1,5 +1,5 @@
-// The common part of the command lines of all programs: --version, help that fits a terminal, and messages about wrong
-// options that name the option that was probably meant.
+// The common part of the command lines of all programs: --version, help that fits a terminal and has notes, and messages
+// about wrong options that name the option that was probably meant.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,8 +17,20 @@
 
 namespace moe::tools {
 
+// A term and what it means.
+struct Note {
+  std::string term, text;
+};
+
+// What help says below the options, and the manual page in sections of the same names. Empty ones are left out.
+struct ProgramNotes {
+  std::vector<Note> exitStatus;
+  std::vector<Note> environment;
+  std::vector<std::string> examples;  // command lines
+};
+
 // Gives the program --version, and the help and messages described above.
-void prepareCommandLine(CLI::App& app, const std::string& program);
+void prepareCommandLine(CLI::App& app, const std::string& program, const ProgramNotes& notes = {});
 
 // Parses and returns -1; or prints help, the version or an error, and returns the exit status: 0, or 2 for an error.
 // `check` may throw CLI::ValidationError for options that do not go together.

@@ -120,6 +120,9 @@ for tool in "$prefix"/bin/*; do
   [ -e "$tool" ] || continue
   "$tool" --help >"$work/help" || { echo "$tool --help failed"; exit 1; }
   name=$(basename "$tool")
+  for section in 'EXIT STATUS' EXAMPLES; do
+    grep -q "^.SH $section\$" "$prefix/share/man/man1/$name.1" || { echo "the manual page of $name has no $section"; exit 1; }
+  done
   completion=$prefix/share/bash-completion/completions/$name
   for option in $(sed -n 's/^  \(-[^ {]*\).*/\1/p' "$work/help" | tr , ' '); do
     sed 's/\\-/-/g' "$prefix/share/man/man1/$name.1" | grep -Eq "^.fB(.*, )?$option(, .*)?.fR" ||

@@ -22,8 +22,9 @@ refuses() { # sentence, arguments...
   [ "$(head -n 1 "$work/err")" = "$sentence" ] || fail "moe_perf $*: $(cat "$work/err")"
   [ ! -s "$work/out" ] || fail "moe_perf $*: something was printed"
 }
-fits() { # name, file
-  awk 'length > 100 { print FILENAME ": " $0; bad = 1 } END { exit bad }' "$2" || fail "$1 is wider than 100 columns"
+fits() { # name, file, columns if not 100
+  awk -v most="${3:-100}" 'length > most { print FILENAME ": " $0; bad = 1 } END { exit bad }' "$2" ||
+    fail "$1 is wider than ${3:-100} columns"
 }
 
 # Help and versions.
@@ -49,6 +50,7 @@ refuses 'moe_perf: --hidden: abc is no whole number from 1 to 2147483647' --hidd
 refuses 'moe_perf: --topk: 33 is no whole number from 1 to 32' --topk 33
 refuses 'moe_perf: --tokens: 1:8:y2: expected xFACTOR or +STEP behind the second colon' --tokens 1:8:y2
 refuses 'moe_perf: --tokens: 1048577 cases, of at most 1000' --tokens 0:1048576:+1
+refuses 'moe_perf: --across: modes is none of format, layout, mode, none, sms, wire; did you mean mode?' --across modes
 refuses 'moe_perf: --csv has a line for each case, and --soak has none: use --json' --csv "$work/x" --soak 3
 
 # Before the ranks meet, moe_perf refuses reports that cannot be written. Rank 0 of several ranks does so too.
@@ -72,7 +74,8 @@ small='--backend host --hidden 256 --topk 4 --experts 8 --iters 3 --warmup 1'
 "$perf" --ranks-as-threads 2 $small --tokens 0,1:8:x2,10:20:+10 --json "$work/r.json" --csv "$work/r.csv" \
   >"$work/out" 2>"$work/err" || fail "ranges: $(cat "$work/err")"
 [ "$(awk '/correct$/ { printf "%s ", $1 }' "$work/out")" = '0 1 2 4 8 10 20 ' ] || fail "ranges: $(cat "$work/out")"
-fits 'the table' "$work/out"
+fits 'the table' "$work/out" 79
+[ ! -s "$work/err" ] || fail "progress is shown where there is no terminal: $(cat "$work/err")"
 awk '/correct$/' "$work/out" | grep -q -e ' -[0-9]' && fail "a negative time: $(cat "$work/out")"
 python3 - "$work/r.json" "$work/r.csv" "$(dirname "$0")/../../docs/guide/measuring.md" <<'PYTHON' || fail 'the reports'
 import csv, datetime, json, socket, sys
@@ -90,6 +93,24 @@ for case, row in zip(cases, rows):
     assert float(row["pair_us.median"]) == case["pair_us"]["median"] and row["host"] == case["host"], row
     assert all(case[f"{time}_us"]["min"] > 0 for time in ("dispatch", "combine", "pair", "step")), case
 PYTHON
+# Ranks that share a processor, and each rank's medians.
+# shellcheck disable=SC2086 # words
+taskset -c "$(taskset -pc $$ | sed 's/.*: *//; s/[,-].*//')" \
+  "$perf" --ranks-as-threads 3 $small --tokens 4 --per-rank --json "$work/ranks.json" >"$work/out" || fail --per-rank
+grep -q '^NOTE: 3 ranks of a host share 1 processor: ' "$work/out" || fail "a shared processor: $(cat "$work/out")"
+[ "$(grep -c '^ *rank [012]: dispatch ' "$work/out")" = 3 ] || fail "--per-rank: $(cat "$work/out")"
+fits 'the table with ranks' "$work/out" 79
+python3 - "$work/ranks.json" "$(dirname "$0")/../../docs/guide/measuring.md" <<'PYTHON' || fail '--per-rank --json'
+import json, sys
+case, = json.load(open(sys.argv[1]))
+assert "`rank_medians_us`" in open(sys.argv[2]).read()
+for operation in ("dispatch", "combine", "pair", "step"):
+    medians = case["rank_medians_us"][operation]
+    assert len(medians) == 3 and 0 < max(medians) <= case[f"{operation}_us"]["max"], (operation, case)
+PYTHON
+# On a terminal the progress is shown in one line.
+script -qec "$perf --ranks-as-threads 2 $small --tokens 4" "$work/terminal" >/dev/null || fail 'on a terminal'
+grep -q 'case 1/1: 4 tokens: ' "$work/terminal" || fail 'no progress on a terminal'
 # Standard output takes a report alone, and the table goes to standard error.
 # shellcheck disable=SC2086 # words
 "$perf" --ranks-as-threads 2 $small --tokens 4 --verbose --csv - >"$work/out" 2>"$work/err" || fail '--verbose --csv -'
@@ -111,13 +132,13 @@ grep -q '^compared with ' "$work/err" || fail "--plot - --compare: $(cat "$work/
   fail "--plot --compare: $(cat "$work/err")"
 fits 'the table with a comparison' "$work/out"
 grep -q "^compared with $work/r.json of " "$work/out" || fail "--compare: $(cat "$work/out")"
-grep -Eq '^ +4( +[0-9.]+){6}$' "$work/out" || fail "--compare has no row for 4 tokens: $(cat "$work/out")"
+grep -Eq '^ +4( +[0-9.]+~?){6}$' "$work/out" || fail "--compare has no row for 4 tokens: $(cat "$work/out")"
 grep -q 'not compared' "$work/out" && fail "--compare refuses the same cases: $(cat "$work/out")"
 python3 -c 'import sys, xml.etree.ElementTree as tree; assert tree.parse(sys.argv[1]).getroot().tag.endswith("}svg")' \
   "$work/run.svg" || fail 'the picture is no SVG'
 "$perf" --from "$work/r.json" --plot "$work/stored.svg" --compare "$work/r.json" --compare-limit 0 >"$work/out" ||
   fail 'a report is slower than itself'
-grep -q ' 1.000$' "$work/out" || fail "a report is not as fast as itself: $(cat "$work/out")"
+grep -q ' 1.000~$' "$work/out" || fail "a report is not as fast as itself: $(cat "$work/out")"
 [ -s "$work/stored.svg" ] || fail 'no picture of a stored report'
 sed -E 's/("median": )[0-9.e+-]+/\10.001/' "$work/r.json" >"$work/faster.json"
 "$perf" --from "$work/r.json" --compare "$work/faster.json" --compare-limit 50 >"$work/out"

@@ -319,6 +319,10 @@ TEST(PerfReport, SummarizesByRank) {
   for (int i = 1; i <= 200; ++i) samples.push_back(201 - i);
   const Summary summary = summarize(samples);
   EXPECT_EQ(summary.min, 1);
+  EXPECT_EQ(summary.p10, 20);
+  EXPECT_EQ(summary.p90, 180);
+  EXPECT_EQ(summary.noisePercent(), 160);
+  EXPECT_EQ(summarize({}).noisePercent(), 0);
   EXPECT_EQ(summary.median, 100);
   EXPECT_EQ(summary.p99, 198);
   EXPECT_EQ(summarize({}).median, 0);

@@ -42,7 +42,7 @@ bool comparisonSays(const ReportComparison& comparison, const std::string& text)
 TEST(PerfCompare, PutsOldAndNewMediansSideBySide) {
   const ReportComparison comparison = compare(storedPairs({8, 128}, 100), storedPairs({8, 128}, 110), {"old.json"});
   EXPECT_TRUE(comparisonSays(comparison, "compared with old.json of 2026-11-25T01:00:00Z, commit 1a2b\n"));
-  EXPECT_TRUE(comparisonSays(comparison, "    128     100.0     110.0   1.100     200.0     220.0   1.100\n"))
+  EXPECT_TRUE(comparisonSays(comparison, "    128     100.0     110.0   1.100      200.0     220.0   1.100\n"))
       << comparison.text;
   EXPECT_FALSE(comparisonSays(comparison, "dispatch"));
   EXPECT_FALSE(comparisonSays(comparison, "other settings"));
@@ -88,6 +88,58 @@ TEST(PerfCompare, SaysOnceWhichSettingsAndMachinesDiffer) {
   EXPECT_NE(text.find(machine), std::string::npos) << text;
   EXPECT_EQ(text.find(machine), text.rfind(machine));
   EXPECT_NE(text.find("other settings: iters was 5 and is 20\n"), std::string::npos) << text;
+}
+
+TEST(PerfCompare, MarksDifferencesWhoseTimesOverlap) {
+  Cases old = storedPairs({8}, 100), now = storedPairs({8}, 110);
+  EXPECT_FALSE(comparisonSays(compare(old, now, {"old.json"}), "~"));
+  old[0]["pair_us"]["p90"] = 109;
+  now[0]["pair_us"]["p10"] = 109;
+  const ReportComparison comparison = compare(old, now, {"old.json"});
+  EXPECT_TRUE(comparisonSays(comparison, "      8     100.0     110.0   1.100~     200.0     220.0   1.100\n"))
+      << comparison.text;
+  EXPECT_TRUE(comparisonSays(comparison, "~: the middle 80 % of the old and of the new times overlap\n"));
+  EXPECT_TRUE(comparisonSays(compare(now, old, {"now.json"}), "0.909~"));
+  now[0]["pair_us"]["p10"] = 109.5;
+  EXPECT_FALSE(comparisonSays(compare(old, now, {"old.json"}), "~"));
+  now[0]["pair_us"].erase("p10");
+  EXPECT_FALSE(comparisonSays(compare(old, now, {"old.json"}), "~")) << "an older report does not know";
+}
+
+TEST(PerfCompare, ComparesAcrossOneField) {
+  Options ll;
+  ll.mode = moeModeLl;
+  ll.sms = 8;
+  Cases old = storedPairs({8}, 100), now = storedPairs({8}, 50, ll);
+  old[0]["mode"] = "ht";
+  ComparisonSettings settings{"old.json"};
+  EXPECT_TRUE(comparisonSays(compare(old, now, settings), "not the same work: mode was ht and is ll"));
+  settings.across = Across::mode;
+  old.push_back(storedPairs({8}, 40, ll)[0]);
+  const ReportComparison comparison = compare(old, now, settings);
+  EXPECT_TRUE(
+      comparisonSays(comparison, "      8     100.0      50.0   0.500      200.0     100.0   0.500  ht -> ll\n"))
+      << comparison.text;
+  EXPECT_TRUE(comparisonSays(comparison, "other settings: sms was 0 and is 8\n"));
+  EXPECT_TRUE(comparisonSays(comparison, "   ratio  mode\n")) << comparison.text;
+  settings.across = Across::sms;
+  old.erase(1);
+  old[0]["mode"] = "ll";
+  const ReportComparison sms = compare(old, now, settings);
+  EXPECT_TRUE(comparisonSays(sms, "  0 -> 8\n")) << sms.text;
+  EXPECT_FALSE(comparisonSays(sms, "other settings"));
+}
+
+TEST(PerfCompare, AcrossALayoutItsUsualWeightsMayDiffer) {
+  Options flat, major;
+  major.layout = moeLayoutExpertMajor;
+  ComparisonSettings settings{"old.json"};
+  settings.across = Across::layout;
+  EXPECT_TRUE(comparisonSays(compare(storedPairs({8}, 100, flat), storedPairs({8}, 90, major), settings),
+                             "flat -> expert-major\n"));
+  major.hidden = 1024;
+  EXPECT_TRUE(comparisonSays(compare(storedPairs({8}, 100, flat), storedPairs({8}, 90, major), settings),
+                             "not the same work: hidden was 7168 and is 1024\n"));
 }
 
 TEST(PerfCompare, FailsOnlyAboveALimit) {

@@ -86,7 +86,8 @@ TEST(PerfOptions, NoRuleIsInTheWayOfWhatGoesTogether) {
         "--routing group-limited --experts 8", "--weights apply --layout expert-major",
         "--ceiling --ranks-as-threads 2 --graph", "--soak 5 --hidden 16 --graph --mode auto",
         "--transport-test --backend host --plant-wrong --json x", "--from x,y --plot z",
-        "--from x --compare y --compare-limit 0 --verbose", "--tokens 0,1 --plot x --compare y"}) {
+        "--from x --compare y --compare-limit 0 --verbose --across layout", "--per-rank --verbose",
+        "--tokens 0,1 --plot x --compare y"}) {
     EXPECT_EQ(firstLineOf(arguments), "");
   }
 }

@@ -52,19 +52,50 @@ TEST(PerfPlot, DrawsTimesWithBandsAndRates) {
   const std::string svg = plotText(storedSweep("node", {1, 2, 4}));
   EXPECT_EQ(occurrences(svg, "<polygon"), 4) << "a band for each operation";
   EXPECT_EQ(occurrences(svg, "<circle"), 18) << "three points of four times and two rates";
-  EXPECT_EQ(occurrences(svg, "stroke-dasharray"), 0) << "no ceilings were measured";
+  EXPECT_EQ(occurrences(svg, "stroke-dasharray=\"6 3\""), 2 * 3) << "combine twice and step, each with a legend";
+  EXPECT_EQ(occurrences(svg, "stroke-dasharray=\"1.5"), 0) << "no ceilings were measured";
+  EXPECT_EQ(occurrences(svg, "fill=\"#ffffff\" stroke"), 9) << "the dots of combine and step are hollow";
   EXPECT_EQ(occurrences(svg, ">dispatch</text>"), 2);
   EXPECT_EQ(occurrences(svg, ">step</text>"), 1);
   EXPECT_NE(svg.find("device a &lt;device> &amp; more"), std::string::npos);
-  // The left panel reaches from x 55 to 355 and from y 40 (100 us) to 290 (10 us). 20 us and 40 us are medians.
+  // The left panel reaches from x 55 to 355 and from y 40 (100 us) to 290 (10 us). 20 us is the median of dispatch.
   EXPECT_NE(svg.find(R"(points="55.0,214.7 205.0,214.7 355.0,214.7" fill="none" stroke="#1f5fa8")"), std::string::npos)
       << svg;
 }
 
-TEST(PerfPlot, DrawsCeilingsDashed) {
+// Ten times: the band leaves out the fastest and the slowest.
+TEST(PerfPlot, DrawsBandsFromP10ToP90) {
+  CaseResult result = timedCase(1);
+  result.dispatch = {1, 20, 20, 20, 20, 20, 20, 20, 40, 1000};
+  result.dispatch.insert(result.dispatch.end(), result.dispatch.begin(), result.dispatch.end());
+  result.step = {50, 100};
+  const Cases cases = casesOf(Provenance{}, Options{}, {result});
+  EXPECT_EQ(cases[0]["dispatch_us"]["p10"], 1);
+  EXPECT_EQ(cases[0]["dispatch_us"]["p90"], 40);
+  CaseResult other = result;
+  other.tokens = 2;
+  const std::string svg = plotText(casesOf(Provenance{}, Options{}, {result, other}));
+  // The left panel reaches from 1 us to 100 us: the longest time is not on it.
+  EXPECT_NE(svg.find(">100</text>"), std::string::npos);
+  EXPECT_EQ(svg.find(">1000</text>"), std::string::npos) << svg;
+}
+
+TEST(PerfPlot, DrawsSweepsInColoursAndOperationsInStrokes) {
+  Cases cases = storedSweep("north", {1, 2});
+  for (const Cases& one : storedSweep("south", {1, 2})) cases.push_back(one);
+  const std::string svg = plotText(cases);
+  for (const char* color : {"#1f5fa8", "#b5371f"}) {
+    const std::string line = std::string("fill=\"none\" stroke=\"") + color + "\" stroke-width=\"1.8\"";
+    EXPECT_EQ(occurrences(svg, line + "/>"), 3) << color << ": dispatch, pair, and the rate of dispatch";
+    EXPECT_EQ(occurrences(svg, line + " stroke-dasharray=\"6 3\""), 3) << color << ": combine, step, and a rate";
+  }
+}
+
+TEST(PerfPlot, DrawsCeilingsDotted) {
   const std::string svg = plotText(storedSweep("node", {1, 2, 4}, true));
-  EXPECT_EQ(occurrences(svg, "stroke-dasharray"), 2 * 5)
-      << "of dispatch, combine and pair, and two rates, each with a legend";
+  EXPECT_EQ(occurrences(svg, "stroke-dasharray=\"1.5 2.5\""), 2 * 3)
+      << "of dispatch, of pair, and of the rate of dispatch, each with a legend";
+  EXPECT_EQ(occurrences(svg, "stroke-dasharray=\"6 2.5 1.5 2.5\""), 2 * 2) << "of combine and its rate";
   EXPECT_EQ(occurrences(svg, ">pair and step, ceiling</text>"), 1);
 }
 
@@ -93,13 +124,15 @@ TEST(PerfPlot, DrawsOnePointAndLeavesOutCasesWithoutTokens) {
   EXPECT_EQ(svg.find("inf"), std::string::npos);
 }
 
-TEST(PerfPlot, OlderReportsWithoutMaximaHaveBandsToTheirP99) {
+TEST(PerfPlot, OlderReportsWithoutPercentilesHaveNoBands) {
   Cases cases = storedSweep("node", {1, 2});
-  const std::string whole = plotText(cases);
+  EXPECT_EQ(occurrences(plotText(cases), "<polygon"), 4);
   for (Cases& one : cases) {
-    for (const char* times : {"dispatch_us", "combine_us", "pair_us", "step_us"}) one[times].erase("max");
+    for (const char* times : {"dispatch_us", "combine_us", "pair_us", "step_us"}) one[times].erase("p10");
   }
-  EXPECT_EQ(plotText(cases), whole) << "of three samples the 99th percentile is the longest";
+  const std::string svg = plotText(cases);
+  EXPECT_EQ(occurrences(svg, "<polygon"), 0);
+  EXPECT_EQ(occurrences(svg, "<circle"), 12);
 }
 
 TEST(PerfPlot, RefusesWhatCannotBeRead) {

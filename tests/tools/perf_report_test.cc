@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "perf/moe_perf/host_load.h"
 #include "perf/moe_perf/report.h"
 
 namespace moe::test {
@@ -87,7 +90,7 @@ std::size_t longestLine(const std::string& text) {
   return longest;
 }
 
-TEST(PerfReport, FitsInAHundredColumns) {
+TEST(PerfReport, FitsInATerminal) {
   Options options;
   options.chain = options.timed = 1000;
   options.graph = options.sendOnly = options.interleave = true;
@@ -98,7 +101,16 @@ TEST(PerfReport, FitsInAHundredColumns) {
   result.dispatch = result.combine = result.pair = result.step = {999999.9};
   result.remoteBytes = result.combineRemoteBytes = 9e11;
   result.machine = {"cuda", "NVIDIA H200 NVL with a long name that some GPUs have", 1024, 128, "ibgda"};
-  EXPECT_LE(longestLine(headerText(options, result)), 100U);
+  result.machine.hostLoad = {1024, 256};
+  result.machine.backend = "host";
+  EXPECT_LE(longestLine(headerText(options, result)), 79U);
+  result.machine.backend = "cuda";
+  options.perRank = true;
+  result.ranks.dispatch = result.ranks.combine = result.ranks.pair = result.ranks.step =
+      std::vector<double>(1024, 999999.9);
+  CaseResult noCeilings = result;
+  noCeilings.ceilings.reset();
+  EXPECT_LE(longestLine(caseText(options, noCeilings)), 79U);
   result.choseMultiprocessors = true;
   result.ceilings->pullSums = {"pull with sums: 16-byte accesses, 132 SMs x 16 warps", {1234.56}};
   EXPECT_LE(longestLine(caseText(options, result)), 100U);
@@ -112,10 +124,72 @@ TEST(PerfReport, FitsInAHundredColumns) {
   soak.wrongShapes = {
       "1000: ll expert-major-padded fp16 cast fp8-ue8m0 token-contiguous, hidden 16384, top-32 of 1024 "
       "experts, routing group-limited (4 of 8 groups), weights applied, window 1, tokens 1,2,3 / 4,5,6 of 8"};
-  EXPECT_LE(longestLine(soakText(soak)), 100U);
+  EXPECT_LE(longestLine(soakText(soak)), 79U);
   TransportResult transport{1024, 1, "verbs", {{1000, 1023, 50, 0, {12345.6}, {}}}};
   transport.pairs[0].speeds.assign(7, {64, 99999999});
   EXPECT_LE(longestLine(transportText(transport)), 100U);
+}
+
+TEST(PerfReport, ShowsHowFarPairsLieApart) {
+  CaseResult result = resultWithCeilings();
+  result.ceilings.reset();
+  result.pair.assign(80, 1000);
+  for (const double us : {900, 1150}) result.pair.insert(result.pair.end(), 10, us);
+  EXPECT_NE(caseText(Options{}, result).find(" 10% "), std::string::npos) << caseText(Options{}, result);
+  result.pair.push_back(1150);
+  EXPECT_NE(caseText(Options{}, result).find(" 15% "), std::string::npos) << caseText(Options{}, result);
+  result.pair.assign(10, 1);
+  result.pair.insert(result.pair.end(), 9, 1e6);
+  EXPECT_NE(caseText(Options{}, result).find(" >999% "), std::string::npos) << caseText(Options{}, result);
+  const auto cases = nlohmann::json::parse(jsonText({}, Options{}, {resultWithCeilings()}));
+  EXPECT_EQ(cases[0]["dispatch_us"]["p10"], 400);
+  EXPECT_EQ(cases[0]["dispatch_us"]["p90"], 600);
+}
+
+TEST(PerfReport, ShowsTheMediansOfEveryRankIfAsked) {
+  CaseResult result = resultWithCeilings();
+  result.ranks = {{1, 2.5}, {3, 4}, {5, 6}, {7, 123456.7}};
+  EXPECT_EQ(caseText(Options{}, result).find("rank 0"), std::string::npos);
+  EXPECT_FALSE(nlohmann::json::parse(jsonText({}, Options{}, {result}))[0].contains("rank_medians_us"));
+  Options options;
+  options.perRank = true;
+  const std::string text = caseText(options, result);
+  EXPECT_NE(text.find("     rank 0: dispatch      1.0 combine     3.0 pair     5.0 step     7.0\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("     rank 1: dispatch      2.5 combine     4.0 pair     6.0 step  123457\n"), std::string::npos)
+      << text;
+  EXPECT_EQ(nlohmann::json::parse(jsonText({}, options, {result}))[0]["rank_medians_us"]["dispatch"][1], 2.5);
+}
+
+TEST(PerfReport, SaysWhenRanksShareProcessors) {
+  CaseResult result;
+  result.machine = {"host", "host", 4};
+  const auto says = [&](const std::string& text) {
+    return headerText(Options{}, result).find(text) != std::string::npos;
+  };
+  EXPECT_FALSE(says("share")) << "not known";
+  result.machine.hostLoad = {4, 4};
+  EXPECT_FALSE(says("share"));
+  result.machine.hostLoad = {4, 2};
+  EXPECT_TRUE(says("NOTE: 4 ranks of a host share 2 processors: times include waits for a processor\n"));
+  result.machine.hostLoad = {4, 1};
+  EXPECT_TRUE(says("share 1 processor:"));
+  result.machine.backend = "cuda";
+  EXPECT_FALSE(says("share")) << "GPUs do the work";
+}
+
+TEST(PerfReport, FindsTheHostWithTheFewestProcessorsPerRank) {
+  const std::vector<std::uint64_t> wide = {1, 0xff, 1}, left = {2, 0b01}, right = {2, 0b11};
+  HostLoad load = busiestHost({wide, left, right, right});
+  EXPECT_EQ(load.ranks, 3);
+  EXPECT_EQ(load.processors, 2);
+  load = busiestHost({wide, left, right});
+  EXPECT_EQ(load.ranks, 2);
+  EXPECT_EQ(load.processors, 2);
+  EXPECT_EQ(busiestHost({wide, {3}}).processors, 0) << "a rank does not know its processors";
+  const HostLoad own = busiestHost({ownShare(), ownShare()});
+  EXPECT_EQ(own.ranks, 2);
+  EXPECT_GE(own.processors, 1);
 }
 
 TEST(PerfReport, SaysWithWhatItWasMade) {

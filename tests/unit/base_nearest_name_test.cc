@@ -25,5 +25,14 @@ TEST(NearestName, OffersWhatIsNearAndNothingElse) {
   EXPECT_EQ(didYouMean("--bandwidth", known), "");
 }
 
+TEST(NearestName, KnowsWhatAnAbbreviationStandsFor) {
+  const std::vector<std::string> known = {"--tokens", "--topk", "--compare", "--compare-limit"};
+  EXPECT_EQ(nearestName("--tok", known), "--tokens");
+  EXPECT_EQ(nearestName("--compare-l", known), "--compare-limit");
+  EXPECT_EQ(nearestName("--to", known), "") << "it may be either";
+  EXPECT_EQ(nearestName("--compar", known), "--compare") << "the nearest of several";
+  EXPECT_EQ(onlyNameWithPrefix("", {"--topk"}), "");
+}
+
 }  // namespace
 }  // namespace moe::test

@@ -64,7 +64,7 @@ class Buffer(HighThroughput, LowLatency):
         if enable_shrink:
             raise NotImplementedError("enable_shrink is True: moecomm masks no ranks. Make a new Buffer of those left")
         if use_fabric:
-            raise NotImplementedError("use_fabric is True: moecomm maps the memory of peers by CUDA IPC alone")
+            raise NotImplementedError("use_fabric is True: moecomm maps the memory of peers by descriptor or CUDA IPC")
         self.num_nvl_bytes = integer(num_nvl_bytes, "num_nvl_bytes", 0, 2**63 - 1)
         self.num_rdma_bytes = integer(num_rdma_bytes, "num_rdma_bytes", 0, 2**63 - 1)
         self.low_latency_mode, self.explicitly_destroy, self.enable_shrink = low_latency_mode, explicitly_destroy, False
