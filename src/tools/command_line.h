@@ -1,5 +1,5 @@
-// The common part of the command lines of all programs: --version, help that fits a terminal and has notes, and messages
-// about wrong options that name the option that was probably meant.
+// The common part of the command lines of all programs: --version, help that fits a terminal and has notes, and
+// messages about wrong options that name the option that was probably meant.
 #pragma once
 
 #include <fmt/format.h>
