@@ -32,6 +32,12 @@ wheel=$(echo "$work"/one/moecomm-*-py3-none-manylinux_2_*_x86_64.whl)
 cmp "$wheel" "$work/two/$(basename "$wheel")" || exit 1
 "$packer" -m zipfile --list "$wheel" | awk 'NR > 1 && $(NF - 2) != "2023-11-14"' | grep . && fail "SOURCE_DATE_EPOCH changes nothing"
 
+step "refuses tools that look for the library elsewhere"
+mkdir "$work/elsewhere"
+sed 's,\$ORIGIN/\.\./lib,/opt/lib,' "$build/cmake_install.cmake" >"$work/elsewhere/cmake_install.cmake"
+"$source/scripts/wheel.sh" "$work/elsewhere" >"$work/log" 2>&1 && fail "a wheel whose tools look in /opt/lib"
+grep -q "looks for libraries in '.*/opt/lib'" "$work/log" || { cat "$work/log"; fail "refused for another reason"; }
+
 step "contains what it should, and is not too large"
 # Most KiB of a wheel without and with kernels, some more than they had in November 2026.
 kib=6144
