@@ -22,6 +22,12 @@ python=$("$source/scripts/wheel_tools.sh") || exit $?
 try cmake --install "$build" --prefix "$work/installed" --component wheel --strip
 for binary in "$work"/installed/moecomm/bin/* "$work"/installed/moecomm/lib/libmoecomm.so.*; do
   "$source/tests/abi/check_needed.sh" "$binary"
+  paths=$(LC_ALL=C readelf -d "$binary" | sed -n 's/.*(R\(UN\)\{0,1\}PATH).*\[\(.*\)\]/\2/p')
+  # shellcheck disable=SC2016 # the loader reads $ORIGIN
+  case $binary:$paths in
+    */lib/libmoecomm.so.*: | */bin/*:'$ORIGIN/../lib') ;;
+    *) echo "wheel: $(basename "$binary") looks for libraries in '$paths', not in '\$ORIGIN/../lib'" >&2; exit 1 ;;
+  esac
 done
 try "$python" -m pip wheel --no-deps --no-build-isolation --no-cache-dir --wheel-dir "$work" \
   --config-settings=cmake.source-dir=packaging/wheel --config-settings=build-dir="$work/build" \

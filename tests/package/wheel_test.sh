@@ -18,6 +18,10 @@ try() { # command with arguments, whose output is shown only if it fails
   fail "$*"
 }
 
+version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' "$source/python/moecomm/_version.py")
+for recipe in conda/recipe.yaml spack/packages/moecomm/package.py vcpkg/moecomm/vcpkg.json; do
+  grep -q "version.*\"$version\"" "$source/packaging/$recipe" || fail "$recipe is not for version $version"
+done
 packer=$("$source/scripts/wheel_tools.sh") || exit $?
 step "two runs make the same bytes"
 export SOURCE_DATE_EPOCH=1700000000 # 2023-11-14
@@ -27,6 +31,12 @@ wheel=$(echo "$work"/one/moecomm-*-py3-none-manylinux_2_*_x86_64.whl)
 [ -f "$wheel" ] || fail "no wheel of that name: $(ls "$work/one")"
 cmp "$wheel" "$work/two/$(basename "$wheel")" || exit 1
 "$packer" -m zipfile --list "$wheel" | awk 'NR > 1 && $(NF - 2) != "2023-11-14"' | grep . && fail "SOURCE_DATE_EPOCH changes nothing"
+
+step "refuses tools that look for the library elsewhere"
+mkdir "$work/elsewhere"
+sed 's,\$ORIGIN/\.\./lib,/opt/lib,' "$build/cmake_install.cmake" >"$work/elsewhere/cmake_install.cmake"
+"$source/scripts/wheel.sh" "$work/elsewhere" >"$work/log" 2>&1 && fail "a wheel whose tools look in /opt/lib"
+grep -q "looks for libraries in '.*/opt/lib'" "$work/log" || { cat "$work/log"; fail "refused for another reason"; }
 
 step "contains what it should, and is not too large"
 # Most KiB of a wheel without and with kernels, some more than they had in November 2026.
@@ -38,7 +48,7 @@ kib=6144
     lib/libmoecomm.so lib/libmoecomm.so.0.1 lib/pkgconfig/moecomm.pc
   (cd "$source" && find include -name 'moecomm*.h*' -o -path '*/moecomm/*.hpp') | sed 's,^,moecomm/,'
   (cd "$source/python" && find moecomm -name '*.py' -o -name py.typed)
-  printf 'moecomm-0.1.0.dist-info/%s\n' METADATA RECORD WHEEL entry_points.txt licenses/LICENSE \
+  printf "moecomm-$version.dist-info/%s\n" METADATA RECORD WHEEL entry_points.txt licenses/LICENSE \
     licenses/packaging/third_party.txt
 } | LC_ALL=C sort -u >"$work/wanted"
 "$packer" -m zipfile --list "$wheel" | awk 'NR > 1 && $1 !~ /\/$/ { print $1 }' | LC_ALL=C sort | diff "$work/wanted" - ||
@@ -154,7 +164,7 @@ if git -c safe.directory='*' ls-files --cached --others --exclude-standard >"$wo
   try "$packer" -c "from scikit_build_core import build; build.build_sdist('$work')"
   grep -Ev '^\.(ci|github)/' "$work/tracked" | while read -r name; do [ ! -e "$name" ] || echo "$name"; done |
     cat - <(echo PKG-INFO) | LC_ALL=C sort >"$work/wanted"
-  tar -tzf "$work"/moecomm-*.tar.gz | sed -n 's,^moecomm-0\.1\.0/\(.*[^/]\)$,\1,p' | LC_ALL=C sort |
+  tar -tzf "$work"/moecomm-*.tar.gz | sed -n "s,^moecomm-$version/\(.*[^/]\)\$,\1,p" | LC_ALL=C sort |
     diff "$work/wanted" - || fail "the source distribution has other files"
 else
   step "no git: without it"
