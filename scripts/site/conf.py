@@ -68,8 +68,9 @@ def target_of(text, document):
     name = re.sub(r"<.*>$", "", text)
     if document == "docs/guide/cpp" and name in CPP_NAMES:
         return "cpp", "identifier", f"moecomm::{name}"
-    name = text.removesuffix("()")
-    found = next((path for path in (name, f"{MODULES.get(document, '')}.{name}") if path in PYTHON_NAMES), None)
+    name = re.sub(r"\(.*\)$", "", text)
+    own = [f"{MODULES[document]}.{name}", f"moecomm.{name}"] if document in MODULES else []
+    found = next((path for path in (name, *own) if path in PYTHON_NAMES), None)
     return ("py", "obj", found) if found else None
 
 
