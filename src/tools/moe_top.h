@@ -1,5 +1,5 @@
-// The two halves of moe_top: attach.cc asks the ranks of running jobs, over the sockets that they offer in a folder
-// (moeConfig_t.watchFolder), and top_report.cc makes a text of their answers.
+// The halves of moe_top: attach.cc asks the ranks of running jobs, over the sockets that they offer in a folder
+// (moeConfig_t.watchFolder), and top_report.cc and top_json.cc make texts of their answers.
 #pragma once
 
 #include <string>
@@ -22,6 +22,9 @@ std::vector<Answer> askAll(const std::string& folder, Deadline end);
 
 // A table for people, of one job. Pure.
 std::string topTable(const std::vector<RankDump>& dumps);
+
+// The same of all jobs, as JSON. `problems` says which ranks did not answer. Pure.
+std::string topJson(const std::vector<std::vector<RankDump>>& jobs, const std::vector<std::string>& problems);
 
 // Metrics in Prometheus' text form, of all jobs. Pure.
 std::string topMetrics(const std::vector<std::vector<RankDump>>& jobs);
