@@ -3,9 +3,12 @@
 // lacks.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,8 +20,11 @@
 #include "comm/config/config.h"
 #include "moecomm.h"
 #include "tools/command_line.h"
+#include "tools/moe_info_check.h"
+#include "tools/moe_info_explain.h"
 #include "tools/moe_info_report.h"
 #include "tools/standard_output.h"
+#include "topology/nvml.h"
 
 namespace moe::tools {
 namespace {
@@ -83,17 +89,124 @@ std::string jsonText(const Report& report) {
   return toJson(report).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+const std::map<std::string, Checked> kChecked = {
+    {"all", Checked::all}, {"host", Checked::host}, {"cuda", Checked::cuda}, {"rdma", Checked::rdma}};
+const std::map<std::string, std::int32_t> kModes = {{"auto", moeModeAuto}, {"ht", moeModeHt}, {"ll", moeModeLl}};
+const std::map<std::string, std::int32_t> kLayouts = {{"flat", moeLayoutFlat},
+                                                      {"expert-major", moeLayoutExpertMajor},
+                                                      {"expert-major-padded", moeLayoutExpertMajorPadded},
+                                                      {"rank-major", moeLayoutRankMajor}};
+const std::map<std::string, std::int32_t> kBackends = {
+    {"auto", moeBackendAuto}, {"host", moeBackendHost}, {"cuda", moeBackendCuda}};
+
+struct Options {
+  bool json = false, check = false, explain = false;
+  Checked checked = Checked::all;
+  ExplainedShape shape;
+};
+
+void declareShape(CLI::App& app, ExplainedShape& shape) {
+  app.option_defaults()->group("Shape for --explain");
+  constexpr int kTokensMax = 1 << 20;
+  const std::vector<CLI::Option*> options = {
+      addChoice(app, "--backend", shape.backend, kBackends, "where ranks keep their rows"),
+      addChoice(app, "--mode", shape.mode, kModes, "high throughput, low latency, or the library's choice"),
+      addChoice(app, "--layout", shape.layout, kLayouts, "of the dispatched rows"),
+      app.add_option("--ranks", shape.ranks, "ranks of the communicator")->check(wholeNumber(1, 65536)),
+      app.add_option("--domain-size", shape.domainSize, "ranks of a domain, such as those of a host; 0: all ranks")
+          ->check(wholeNumber(0, 65536)),
+      app.add_option("--tokens", shape.tokens, "most tokens of a rank")->check(wholeNumber(1, kTokensMax)),
+      app.add_option("--hidden", shape.hidden, "columns of a row, in bf16")->check(wholeNumber(1, kTokensMax)),
+      app.add_option("--topk", shape.topk, "experts per token")->check(wholeNumber(1, 32)),
+      app.add_option("--experts", shape.experts, "experts over all ranks")->check(wholeNumber(1)),
+      app.add_option("--sms", shape.sms, "multiprocessors per call; 0: the library's choice")->check(wholeNumber(0))};
+  for (CLI::Option* option : options) {
+    option->needs("--explain");
+    if (option->get_default_str().empty()) option->capture_default_str();
+  }
+}
+
+CLI::Validator isChecked() {
+  std::vector<std::string> known;
+  for (const auto& [name, checked] : kChecked) known.push_back(name);
+  const auto take = [known](const std::string& given) -> std::string {
+    if (kChecked.count(given) > 0) return "";
+    return fmt::format("{} is none of {}{}", given, fmt::join(known, ", "), didYouMean(given, known));
+  };
+  return CLI::Validator(take, "");
+}
+
+void declare(CLI::App& app, Options& options) {
+  CLI::Option* json = app.add_flag("--json", options.json, "print JSON, for programs");
+  CLI::Option* check = app.add_option_function<std::string>(
+                              "--check",
+                              [&options](const std::string& name) {
+                                options.check = true;
+                                options.checked = kChecked.at(name);
+                              },
+                              "say in lines whether it can be used, and exit with 1 if not: all, cuda, host, rdma")
+                           ->check(isChecked(), "")
+                           ->type_name("NAME")
+                           ->expected(0, 1)
+                           ->default_str("all")
+                           ->excludes(json);
+  app.add_flag("--explain", options.explain,
+               "say which mode, multiprocessors, memory and transport a communicator of this machine would have, and "
+               "why")
+      ->excludes(json)
+      ->excludes(check);
+  declareShape(app, options.shape);
+}
+
+ProgramNotes notes() {
+  return {{{"0", "the machine was described; with --check: what was asked for can be used"},
+           {"1", "with --check: it cannot be used; otherwise a failure"},
+           {"2", "an option is invalid"}},
+          {{"MOECOMM_*", "settings of the library, such as MOECOMM_NICS"}},
+          {"moe_info", "moe_info --check rdma && echo ready", "moe_info --json | jq .gpus",
+           "moe_info --explain --ranks 16 --domain-size 8 --tokens 128 --layout rank-major"}};
+}
+
+ExplainingMachine explainingMachine(const Report& report) {
+  ExplainingMachine machine;
+  machine.processors = report.topology.machine.threads;
+  machine.betweenHosts = report.betweenHosts;
+  if (report.topology.gpus.gpus.empty()) return machine;
+  const topology::Gpu& gpu = report.topology.gpus.gpus.front();
+  machine.multiprocessors = gpu.multiprocessors;
+  const std::unique_ptr<topology::Nvml> nvml = topology::Nvml::open();
+  if (nvml) machine.linkGBs = nvml->nvlinkMegabytes(gpu.busId.c_str()) / 1000;
+  return machine;
+}
+
+// Prints what was asked for. Returns the exit status.
+int answer(const Options& options, const Report& report) {
+  std::string text;
+  int status = 0;
+  if (options.check) {
+    const std::vector<Usability> checks = checkUsability(report, options.checked);
+    const auto usable = [](const Usability& one) { return one.usable(); };
+    text = toText(checks);
+    status = std::all_of(checks.begin(), checks.end(), usable) ? 0 : 1;
+  } else if (options.explain) {
+    text = explain(options.shape, explainingMachine(report));
+  } else {
+    text = options.json ? jsonText(report) : toText(report);
+  }
+  return std::fputs(text.c_str(), stdout) >= 0 ? status : 1;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Shows what this machine and this library offer.");
-  moe::tools::prepareCommandLine(app, "moe_info");
-  bool json = false;
-  app.add_flag("--json", json, "print JSON, for programs");
-  const int status = moe::tools::parseCommandLine(app, argc, argv, [] {});
+  prepareCommandLine(app, "moe_info", notes());
+  Options options;
+  declare(app, options);
+  const int status = parseCommandLine(app, argc, argv, [&] {
+    if (const std::string sentence = impossible(options.shape); !sentence.empty()) throw CLI::ValidationError(sentence);
+  });
   if (status >= 0) return status;
   try {
-    const Report report = makeReport();
-    const std::string text = json ? jsonText(report) : toText(report);
-    return std::fputs(text.c_str(), stdout) >= 0 ? 0 : 1;
+    return answer(options, makeReport());
   } catch (const std::exception& error) {
     fmt::print(stderr, "moe_info: {}\n", error.what());
     return 1;

@@ -1,5 +1,6 @@
 // moe_top shows running jobs from outside: what each rank of this host does, how fast it is, and for which rank it
-// waits. It asks the sockets of a folder. Jobs make these sockets if MOECOMM_WATCH_FOLDER is set.
+// waits. It asks the sockets of a folder. Jobs under moerun make these sockets, and so do jobs that find
+// MOECOMM_WATCH_FOLDER set.
 #include "tools/moe_top.h"
 
 #include <fmt/format.h>
@@ -21,6 +22,7 @@
 
 #include "tools/command_line.h"
 #include "tools/standard_output.h"
+#include "tools/watch_folder.h"
 
 namespace moe::tools {
 namespace {
@@ -28,8 +30,8 @@ namespace {
 constexpr std::chrono::milliseconds kAnswers{3000};
 
 struct Options {
-  std::string folder, dumpFolder;
-  bool once = false, metrics = false;
+  std::string folder = defaultWatchFolder(), dumpFolder;
+  bool once = false, metrics = false, json = false;
   int interval = 1;
 };
 
@@ -70,11 +72,16 @@ View look(const Options& options) {
   return view;
 }
 
+std::string nobodyText(const Options& options) {
+  return fmt::format("no job offers a socket in {}", options.folder);
+}
+
 std::string textOf(const View& view, const Options& options) {
   if (options.metrics) return topMetrics(view.jobs);
+  if (options.json) return topJson(view.jobs, view.problems);
   std::string text;
   for (const auto& dumps : view.jobs) text += topTable(dumps) + "\n";
-  if (view.jobs.empty()) text = "no job offers a socket in " + options.folder + "\n";
+  if (view.jobs.empty()) text = nobodyText(options) + "\n";
   return text;
 }
 
@@ -98,22 +105,32 @@ int lookOnce(const Options& options) {
   const View view = look(options);
   for (const std::string& problem : view.problems) fmt::print(stderr, "moe_top: {}\n", problem);
   if (view.jobs.empty()) {
-    fmt::print(stderr, "moe_top: no job offers a socket in {}\n", options.folder);
+    fmt::print(stderr, "moe_top: {}\n", nobodyText(options));
+    if (options.json) show(textOf(view, options));
     return 1;
   }
   return show(textOf(view, options)) && view.problems.empty() ? 0 : 1;
 }
 
+ProgramNotes notes() {
+  return {{{"0", "the ranks answered"},
+           {"1", "with --once, --json or --metrics: there is no job, or a rank did not answer"},
+           {"2", "an option is invalid"}},
+          {{"MOECOMM_WATCH_FOLDER", "the folder, if none is given"}},
+          {"moe_top", "moe_top --once --json | jq '.jobs[].slowest'",
+           "moe_top --once --dump dumps && moe_trace dumps -o trace.json"}};
+}
+
 int run(int argc, char** argv) {
   Options options;
   CLI::App app("Shows what the ranks of running jobs do, how fast, and whom they wait for: moe_top [OPTIONS] [FOLDER]");
-  prepareCommandLine(app, "moe_top");
-  app.add_option("folder", options.folder, "where the jobs offer their sockets (MOECOMM_WATCH_FOLDER)")
+  prepareCommandLine(app, "moe_top", notes());
+  app.add_option("folder", options.folder, "where the jobs offer their sockets; default: that of jobs under moerun")
       ->envname("MOECOMM_WATCH_FOLDER")
-      ->required()
       ->type_name("FOLDER");
   app.add_flag("--once", options.once, "look once, and exit with 1 if there is no job or a rank did not answer");
   app.add_flag("--metrics", options.metrics, "print metrics in Prometheus' text form, once");
+  app.add_flag("--json", options.json, "print the table as JSON, once")->excludes("--metrics");
   app.add_option("--dump", options.dumpFolder, "also write what the ranks tell to this folder, for moe_trace")
       ->check(CLI::ExistingDirectory)
       ->type_name("FOLDER");
@@ -123,7 +140,7 @@ int run(int argc, char** argv) {
   const int status = parseCommandLine(app, argc, argv, [] {});
   if (status >= 0) return status;
   try {
-    return options.once || options.metrics ? lookOnce(options) : watch(options);
+    return options.once || options.metrics || options.json ? lookOnce(options) : watch(options);
   } catch (const std::exception& error) {
     fmt::print(stderr, "moe_top: {}\n", error.what());
     return 1;

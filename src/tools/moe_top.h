@@ -1,5 +1,5 @@
-// The two halves of moe_top: attach.cc asks the ranks of running jobs, over the sockets that they offer in a folder
-// (moeConfig_t.watchFolder), and top_report.cc makes a text of their answers.
+// The halves of moe_top: attach.cc asks the ranks of running jobs, over the sockets that they offer in a folder
+// (moeConfig_t.watchFolder), and top_report.cc and top_json.cc make texts of their answers.
 #pragma once
 
 #include <string>
@@ -22,6 +22,9 @@ std::vector<Answer> askAll(const std::string& folder, Deadline end);
 
 // Makes a table of one job, for people. A pure function.
 std::string topTable(const std::vector<RankDump>& dumps);
+
+// Makes a JSON text of all jobs. `problems`: the ranks that did not answer. A pure function.
+std::string topJson(const std::vector<std::vector<RankDump>>& jobs, const std::vector<std::string>& problems);
 
 // Makes metrics of all jobs in the text form of Prometheus. A pure function.
 std::string topMetrics(const std::vector<std::vector<RankDump>>& jobs);

@@ -72,13 +72,22 @@ void makeFiles(const Options& options) {
   }
   fmt::print("slowest: {}\n", slowestRank(dumps).sentence);
   if (!options.trace.empty()) write(options.trace, traceJson(dumps));
-  if (!options.heat.empty()) write(options.heat, heatMapSvg(waitsOf(dumps), "Waits of job " + dumps[0].job));
+  if (!options.heat.empty())
+    write(options.heat, heatMapSvg(waitsOf(dumps), "Waits of job " + dumps[0].job, slowestRank(dumps).sentence));
+}
+
+ProgramNotes notes() {
+  return {{{"0", "the dumps were read and all files written"},
+           {"1", "a dump is missing or invalid, or a file could not be written"},
+           {"2", "an option is invalid"}},
+          {},
+          {"moe_trace dumps -o trace.json --heat waits.svg", "moe_trace --job f9911858be10934a dumps"}};
 }
 
 int run(int argc, char** argv) {
   Options options;
   CLI::App app("Makes a trace and a heat map of the dumps of all ranks: moe_trace [OPTIONS] DUMP...");
-  prepareCommandLine(app, "moe_trace");
+  prepareCommandLine(app, "moe_trace", notes());
   app.add_option("dumps", options.inputs, "files of moeCommDump, or folders with such files")
       ->required()
       ->type_name("PATH");

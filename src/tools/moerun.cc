@@ -9,13 +9,16 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,7 +28,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "moecomm.h"
+#include "tools/command_line.h"
 #include "tools/moerun_bind.h"
 #include "tools/moerun_job.h"
 #include "tools/moerun_plan.h"
@@ -33,9 +36,12 @@
 #include "tools/moerun_supervisor.h"
 #include "tools/moerun_watcher.h"
 #include "tools/standard_output.h"
+#include "tools/watch_folder.h"
 
 namespace moe::tools {
 namespace {
+
+const std::map<std::string, Bind> kBinds = {{"none", Bind::none}, {"core", Bind::core}, {"share", Bind::share}};
 
 struct Arguments {
   int nranks = 1;
@@ -43,7 +49,8 @@ struct Arguments {
   double timeoutSeconds = 0;
   double graceSeconds = 10;
   bool tag = true;
-  std::string bind = "none";
+  Bind bind = Bind::none;
+  bool watch = true;
   std::string rootHost;
   std::string ssh = "ssh -o BatchMode=yes";
   std::vector<std::string> exports;
@@ -168,26 +175,68 @@ std::chrono::milliseconds toMs(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
 
+CLI::Validator seconds() {
+  const auto check = [](const std::string& text) -> std::string {
+    constexpr double kMost = 1e9;
+    double number = -1;
+    const char* end = text.data() + text.size();
+    const auto [after, error] = std::from_chars(text.data(), end, number);
+    if (after == end && error == std::errc() && number >= 0 && number <= kMost) return "";
+    return fmt::format("{} is no number of seconds from 0 to {:.0f}", text, kMost);
+  };
+  return CLI::Validator(check, "");
+}
+
+// Where the ranks of this machine offer their records. Empty if the caller has decided that, or if nobody can.
+std::string watchFolder(const Arguments& arguments) {
+  if (!arguments.watch || ::getenv("MOECOMM_WATCH_FOLDER") != nullptr) return "";
+  const std::string folder = defaultWatchFolder();
+  return prepareWatchFolder(folder) ? folder : "";
+}
+
+ProgramNotes notes() {
+  return {{{"0", "all ranks ended with 0"},
+           {"1", "the job could not start, or output was lost"},
+           {"2", "an option is invalid"},
+           {"124", "the job took longer than --timeout"},
+           {"128 + N", "signal N ended moerun, or the first rank that failed"},
+           {"other", "the status of the first rank that failed"}},
+          {{"MOECOMM_*", "passed to all ranks, also on other hosts"},
+           {"MOECOMM_WATCH_FOLDER", "if set, even to nothing, --watch has no effect"},
+           {"MOECOMM_RANK, ...",
+            "set for each rank: MOECOMM_RANK, MOECOMM_NRANKS, MOECOMM_LOCAL_RANK, MOECOMM_LOCAL_NRANKS, MOECOMM_ROOT "
+            "and MOECOMM_SECRET"}},
+          {"moerun -n 4 ./program", "moerun -n 4 --bind core moe_perf --backend host",
+           "moerun -n 16 --hosts a:8,b:8 -x LD_LIBRARY_PATH ./program"}};
+}
+
 void declare(CLI::App& app, Arguments& arguments) {
-  app.set_version_flag("--version",
-                       fmt::format("moerun {}.{}.{}", MOE_VERSION_MAJOR, MOE_VERSION_MINOR, MOE_VERSION_PATCH));
   app.prefix_command();  // everything from the command on belongs to the command
-  app.add_option("-n,--ranks", arguments.nranks, "number of ranks")->required()->check(CLI::Range(1, 65536));
-  app.add_option("--hosts", arguments.hosts, "hosts, as a,b or with slots a:4,b:4; default: only this machine");
-  app.add_option("--timeout", arguments.timeoutSeconds, "seconds after which the whole job ends with status 124")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("-n,--ranks", arguments.nranks, "number of ranks")->required()->check(wholeNumber(1, 65536));
+  app.add_option("--hosts", arguments.hosts, "hosts, as a,b or with slots a:4,b:4; default: only this machine")
+      ->type_name("LIST");
+  app.add_option("--timeout", arguments.timeoutSeconds,
+                 "seconds after which the whole job ends with status 124; 0: never")
+      ->check(seconds())
+      ->type_name("SECONDS");
   app.add_option("--grace", arguments.graceSeconds, "seconds for the other ranks to report after one has failed")
-      ->check(CLI::NonNegativeNumber)
+      ->check(seconds())
+      ->type_name("SECONDS")
       ->capture_default_str();
   app.add_flag("--tag,!--no-tag", arguments.tag, "start every output line with [rank]; on unless --no-tag");
-  app.add_option("--bind", arguments.bind,
-                 "core: each rank gets its own core; share: an equal share of the processors; none: all of them")
-      ->check(CLI::IsMember({"none", "core", "share"}))
-      ->capture_default_str();
-  app.add_option("--root-host", arguments.rootHost, "address at which the ranks reach rank 0; default: its host");
+  addChoice(app, "--bind", arguments.bind, kBinds,
+            "processors of each rank of this machine: its own core, an equal share, or all");
+  app.add_flag("--watch,!--no-watch", arguments.watch,
+               fmt::format("let moe_top see the ranks of this machine, by sockets in {}; on unless --no-watch, or if "
+                           "MOECOMM_WATCH_FOLDER is set",
+                           defaultWatchFolder()));
+  app.add_option("--root-host", arguments.rootHost, "address at which the ranks reach rank 0; default: its host")
+      ->type_name("HOST");
   app.add_option("--ssh", arguments.ssh, "command that reaches a host; the host and one command follow it")
+      ->type_name("COMMAND")
       ->capture_default_str();
   app.add_option("-x,--export", arguments.exports, "variable to pass to ranks on other hosts; MOECOMM_* always are")
+      ->type_name("VARIABLE")
       ->allow_extra_args(false);
 }
 
@@ -213,7 +262,7 @@ int launch(const Arguments& arguments) {
   const std::string thisHost = thisHostName();
   const auto hosts = arguments.hosts.empty() ? std::vector<HostSlots>{} : parseHosts(arguments.hosts);
   auto placements = placeRanks(arguments.nranks, hosts, thisHost);
-  bindRanks(parseBind(arguments.bind), &placements);
+  bindRanks(arguments.bind, &placements);
   const std::string root = arguments.rootHost.empty() ? rootHost(placements, thisHost) : arguments.rootHost;
   const ClaimedPort port = choosePort();
   const Job job{arguments.nranks,
@@ -221,7 +270,8 @@ int launch(const Arguments& arguments) {
                 makeSecret(),
                 arguments.command,
                 splitWords(arguments.ssh),
-                arguments.exports};
+                arguments.exports,
+                watchFolder(arguments)};
   SupervisorOptions options;
   options.grace = toMs(arguments.graceSeconds);
   options.timeout = toMs(arguments.timeoutSeconds);
@@ -234,7 +284,8 @@ int launch(const Arguments& arguments) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Starts N ranks of a program: moerun -n N [options] COMMAND [ARGUMENTS]");
+  CLI::App app("Starts N ranks of a program: moerun -n N [OPTIONS] COMMAND [ARGUMENTS]");
+  prepareCommandLine(app, "moerun", notes());
   Arguments arguments;
   declare(app, arguments);
   try {

@@ -51,13 +51,6 @@ std::pair<std::size_t, std::size_t> part(std::size_t size, int i, int count) {
 
 }  // namespace
 
-Bind parseBind(const std::string& word) {
-  if (word == "none") return Bind::none;
-  if (word == "core") return Bind::core;
-  if (word == "share") return Bind::share;
-  throw Error(moeInvalidArgument, fmt::format("--bind is '{}', expected none, core or share", word));
-}
-
 std::vector<Processor> usableProcessors(const std::string& sys) {
   std::vector<Processor> processors;
   for (const int number : allowedNumbers()) {

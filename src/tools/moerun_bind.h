@@ -14,9 +14,6 @@ enum class Bind {
   share,  // all processors are divided evenly among the ranks
 };
 
-// "none", "core" or "share". Throws moe::Error for anything else.
-Bind parseBind(const std::string& word);
-
 struct Processor {
   int number = 0;
   int package = 0;

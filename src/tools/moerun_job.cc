@@ -44,12 +44,16 @@ std::string assignmentLine(const std::string& variable) {
 }  // namespace
 
 std::vector<std::string> rankVariables(const Job& job, const Placement& placement) {
-  return {fmt::format("MOECOMM_RANK={}", placement.rank),
-          fmt::format("MOECOMM_NRANKS={}", job.nranks),
-          fmt::format("MOECOMM_LOCAL_RANK={}", placement.localRank),
-          fmt::format("MOECOMM_LOCAL_NRANKS={}", placement.localCount),
-          fmt::format("MOECOMM_ROOT={}", job.root),
-          fmt::format("MOECOMM_SECRET={}", job.secret)};
+  std::vector<std::string> variables = {fmt::format("MOECOMM_RANK={}", placement.rank),
+                                        fmt::format("MOECOMM_NRANKS={}", job.nranks),
+                                        fmt::format("MOECOMM_LOCAL_RANK={}", placement.localRank),
+                                        fmt::format("MOECOMM_LOCAL_NRANKS={}", placement.localCount),
+                                        fmt::format("MOECOMM_ROOT={}", job.root),
+                                        fmt::format("MOECOMM_SECRET={}", job.secret)};
+  if (placement.local && !job.watchFolder.empty()) {
+    variables.push_back(fmt::format("MOECOMM_WATCH_FOLDER={}", job.watchFolder));
+  }
+  return variables;
 }
 
 std::vector<std::string> exportedVariables(const Job& job) {

@@ -17,6 +17,7 @@ struct Job {
   std::vector<std::string> command;
   std::vector<std::string> sshCommand;  // "ssh" and its options, without the host
   std::vector<std::string> exports;     // further variables that ssh ranks inherit
+  std::string watchFolder = {};         // for ranks of this machine; empty: MOECOMM_WATCH_FOLDER stays as it is
 };
 
 // The variables that moerun sets for a rank, as NAME=value.

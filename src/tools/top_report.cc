@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "tools/moe_top.h"
+#include "tools/rates.h"
 #include "tools/waits.h"
 
 namespace moe::tools {
@@ -12,40 +13,10 @@ namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-double secondsOf(std::int64_t ns) {
-  return static_cast<double>(ns) / kSecond;
-}
-
 std::string durationText(std::int64_t ns) {
   if (ns < 1'000'000) return fmt::format("{:.0f} us", static_cast<double>(ns) / 1e3);
   if (ns < kSecond) return fmt::format("{:.1f} ms", static_cast<double>(ns) / 1e6);
   return fmt::format("{:.1f} s", secondsOf(ns));
-}
-
-// The sums of a rank's records.
-struct Rates {
-  double seconds = 0;  // time that the records cover
-  double stepsPerSecond = 0;
-  double bytesPerSecond = 0;   // bytes of the rows of this rank's tokens, each counted once per step
-  double meanStepSeconds = 0;  // of the steps that have ended
-};
-
-Rates ratesOf(const RankDump& dump) {
-  Rates rates;
-  if (dump.steps.empty()) return rates;
-  rates.seconds = std::max(secondsOf(dump.taken - dump.steps.front().begin), 1e-9);
-  std::int64_t inSteps = 0, bytes = 0;
-  int ended = 0;
-  for (const DumpedStep& step : dump.steps) {
-    bytes += step.tokens * step.rowBytes;
-    if (step.end == 0) continue;
-    inSteps += step.end - step.begin;
-    ++ended;
-  }
-  rates.stepsPerSecond = static_cast<double>(dump.steps.size()) / rates.seconds;
-  rates.bytesPerSecond = static_cast<double>(bytes) / rates.seconds;
-  rates.meanStepSeconds = ended > 0 ? secondsOf(inSteps) / ended : 0;
-  return rates;
 }
 
 std::string stateOf(const RankDump& dump) {
@@ -127,13 +98,13 @@ std::string topTable(const std::vector<RankDump>& dumps) {
   for (const double seconds : waits.span) span = std::max(span, seconds);
   fmt::format_to(out, "job {}: {} of {} ranks watched, the latest {:.2f} s\n", dumps[0].job, dumps.size(),
                  dumps[0].nranks, span);
-  fmt::format_to(out, "{:>5} {:<16} {:>8} {:>9} {:>9} {:>8} {:>8} {:>10}  {}\n", "rank", "host", "process", "steps/s",
-                 "us/step", "GB/s", "waited", "mostly for", "state");
+  fmt::format_to(out, "{:>5} {:<12} {:>8} {:>9} {:>8} {:>9} {:>8} {:>8} {:>10}  {}\n", "rank", "host", "process",
+                 "steps", "steps/s", "us/step", "GB/s", "waited", "mostly for", "state");
   for (const RankDump& dump : dumps) {
     const Rates rates = ratesOf(dump);
-    fmt::format_to(out, "{:>5} {:<16.16} {:>8} {:>9.0f} {:>9.1f} {:>8.3f} {}  {}\n", dump.rank, dump.host, dump.process,
-                   rates.stepsPerSecond, 1e6 * rates.meanStepSeconds, rates.bytesPerSecond / 1e9,
-                   waitText(waits, dump.rank), stateOf(dump));
+    fmt::format_to(out, "{:>5} {:<12.12} {:>8} {:>9} {:>8.0f} {:>9.1f} {:>8.3f} {}  {}\n", dump.rank, dump.host,
+                   dump.process, dump.stepsRecorded, rates.stepsPerSecond, 1e6 * rates.meanStepSeconds,
+                   rates.bytesPerSecond / 1e9, waitText(waits, dump.rank), stateOf(dump));
   }
   fmt::format_to(out, "slowest: {}\n", slowestRank(dumps).sentence);
   return table;
@@ -145,7 +116,7 @@ std::string topMetrics(const std::vector<std::vector<RankDump>>& jobs) {
   addForEachRank(&metrics, jobs, [](const RankDump& d) { return static_cast<double>(d.stepsRecorded); });
   metrics.begin("moecomm_failed", "gauge", "1 if the communicator has failed.");
   addForEachRank(&metrics, jobs, [](const RankDump& d) { return d.result != 0 ? 1.0 : 0.0; });
-  metrics.begin("moecomm_recent_steps_per_second", "gauge", "Of the recorded steps.");
+  metrics.begin("moecomm_recent_steps_per_second", "gauge", "Steps per second, of the latest recorded ones.");
   addForEachRank(&metrics, jobs, [](const RankDump& d) { return ratesOf(d).stepsPerSecond; });
   metrics.begin("moecomm_recent_step_seconds", "gauge", "Mean time of the recorded steps.");
   addForEachRank(&metrics, jobs, [](const RankDump& d) { return ratesOf(d).meanStepSeconds; });

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -146,17 +148,101 @@ TEST(DumpTools, MakeATraceAndAPicture) {
   const auto events = nlohmann::json::parse(traceJson(dumps))["traceEvents"];
   int steps = 0, waits = 0, failures = 0;
   for (const auto& event : events) {
-    steps += event["ph"] == "X" && event["tid"] == 1;
-    waits += event["ph"] == "X" && event["tid"] == 2;
+    steps += event["ph"] == "X" && event["tid"].get<int>() % 2 == 0;
+    waits += event["ph"] == "X" && event["tid"] == 3;  // of rank 0
+    EXPECT_EQ(event["pid"], 1) << "Perfetto opens a process that is the only one";
     failures += event["ph"] == "i" && event["args"]["sentence"] == "a \"sentence\"";
   }
   EXPECT_EQ(steps, 20);
   EXPECT_EQ(waits, 1);
   EXPECT_EQ(failures, 1);
   EXPECT_FALSE(nlohmann::json::parse(traceJson({})).is_null());
-  const std::string svg = heatMapSvg(waitsOf(dumps), "a<b");
-  EXPECT_NE(svg.find("a&lt;b"), std::string::npos);
+}
+
+int countOf(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+TEST(DumpTools, DrawWaitsWithNumbersAScaleAndAVerdict) {
+  std::vector<RankDump> dumps = job(3);
+  wait(&dumps[0], 2, 5 * kMs);
+  wait(&dumps[1], 2, 1 * kMs);
+  wait(&dumps[2], 0, 5'000);
+  std::string svg = heatMapSvg(waitsOf(dumps), "a<b", "rank 2: it & others");
+  EXPECT_NE(svg.find(">a&lt;b, in ms</text>"), std::string::npos);
+  EXPECT_NE(svg.find("rank 1 waited 10.000 ms for rank 2"), std::string::npos);
   EXPECT_NE(svg.find("rank 1 waited 0.000 ms for rank 0"), std::string::npos);
+  EXPECT_NE(svg.find(R"(fill="white" font-size="11">50</text>)"), std::string::npos) << "on a dark cell";
+  EXPECT_NE(svg.find(R"(fill="#222222" font-size="11">10</text>)"), std::string::npos);
+  EXPECT_EQ(countOf(svg, ">&lt;0.1</text>"), 1);
+  EXPECT_EQ(countOf(svg, "font-size=\"11\">"), 6) << "no number where a rank meets itself";
+  for (const char* part : {">50 ms</text>", ">25 ms</text>", ">0 ms</text>"}) EXPECT_EQ(countOf(svg, part), 1) << part;
+  EXPECT_NE(svg.find(">slowest: rank 2: it &amp; others</text>"), std::string::npos);
+  EXPECT_EQ(svg.find("no waits are recorded"), std::string::npos);
+  svg = heatMapSvg(waitsOf(job(64)), "many", "nobody");
+  EXPECT_EQ(countOf(svg, "font-size=\"11\">"), 0) << "cells are too small for numbers";
+  EXPECT_NE(svg.find("no waits are recorded"), std::string::npos);
+}
+
+// The arrows of a trace: "thread -> thread at us, us". Rank r has the threads 2 + 2 r for steps and 3 + 2 r for waits.
+std::vector<std::string> arrowsOf(const std::vector<RankDump>& dumps) {
+  std::vector<std::string> arrows;
+  nlohmann::json begin;
+  const auto trace = nlohmann::json::parse(traceJson(dumps));
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "s") begin = event;
+    if (event["ph"] != "f") continue;
+    EXPECT_EQ(event["id"], begin["id"]);
+    arrows.push_back(begin["tid"].dump() + " -> " + event["tid"].dump() + " at " + begin["ts"].dump() + ", " +
+                     event["ts"].dump());
+  }
+  return arrows;
+}
+
+TEST(DumpTools, DrawArrowsFromLateRanksToTheWaitsForThem) {
+  std::vector<RankDump> dumps = job(3);
+  for (RankDump& dump : dumps) dump.steps.resize(2);
+  EXPECT_EQ(arrowsOf(dumps), std::vector<std::string>());
+  DumpedStep& late = dumps[1].steps[1];
+  late.begin += 100'000;
+  wait(&dumps[0], 1, 100'000);
+  dumps[0].steps[1].firstWaitEnd = dumps[0].steps[1].begin + 200'000;
+  EXPECT_EQ(arrowsOf(dumps), std::vector<std::string>{"4 -> 3 at 10100.0, 10199.999"});
+  dumps[0].steps[1].firstWaitEnd = dumps[0].steps[1].begin + 50'000;  // another rank came before
+  EXPECT_EQ(arrowsOf(dumps), std::vector<std::string>{"4 -> 2 at 10100.0, 10999.999"});
+  dumps[0].steps[1].worstWaitNs = 999;
+  EXPECT_EQ(arrowsOf(dumps), std::vector<std::string>()) << "too short";
+  // Where nobody noted whom it waited for, it is the rank that began last.
+  dumps[0].steps[1].worstRank = -1;
+  dumps[0].steps[1].firstWaitEnd = dumps[0].steps[1].begin + 200'000;
+  EXPECT_EQ(arrowsOf(dumps), std::vector<std::string>{"4 -> 3 at 10100.0, 10199.999"});
+  for (RankDump& dump : dumps) dump.steps[1].handle = -1;
+  EXPECT_EQ(arrowsOf(dumps), std::vector<std::string>()) << "a handle for one rank alone";
+}
+
+TEST(DumpTools, TellProgramsWhatTheTableTells) {
+  std::vector<RankDump> dumps = job(2);
+  wait(&dumps[0], 1, 5 * kMs);
+  dumps[0].stepsRecorded = 12345;
+  dumps[0].steps.push_back(step(11, 200 * kMs, 0, 1, 0));
+  dumps[1].result = 6;
+  dumps[1].failure = "a \"sentence\"";
+  EXPECT_NE(topTable(dumps).find("  12345 "), std::string::npos) << topTable(dumps);
+  const auto json = nlohmann::json::parse(topJson({dumps}, {"a problem"}));
+  const auto& first = json["jobs"][0]["ranks"][0];
+  const auto& second = json["jobs"][0]["ranks"][1];
+  EXPECT_EQ(json["jobs"][0]["slowest"]["rank"], 1);
+  EXPECT_EQ(first["steps_total"], 12345);
+  EXPECT_EQ(first["under_way"]["awaited"], 1);
+  EXPECT_EQ(first["under_way"]["seconds"], 0.8);
+  EXPECT_GT(first["recent_wait_ratio"]["1"], 0.8);
+  EXPECT_EQ(first["failed"], false);
+  EXPECT_TRUE(second["under_way"].is_null());
+  EXPECT_EQ(second["failure"], "a \"sentence\"");
+  EXPECT_EQ(json["problems"][0], "a problem");
+  EXPECT_EQ(nlohmann::json::parse(topJson({}, {}))["jobs"].size(), 0u);
 }
 
 TEST(DumpTools, EscapeLabelsOfMetrics) {

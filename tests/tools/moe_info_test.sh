@@ -34,6 +34,34 @@ assert all(one["presence"] in ("present", "missing", "not checkable here") and o
 assert all(one["advice"] for one in found.values() if one["presence"] == "missing")
 assert not any(one["advice"] for one in found.values() if one["presence"] == "present")
 assert report["rdma"]["between_hosts"]'
+# --check: a status, and a line for each thing or reason.
+[ "$("$1" --check host)" = 'host: usable' ]
+fails() { # status, options...
+  wanted=$1
+  shift
+  status=0
+  "$@" >"$adapters/out" 2>"$adapters/err" || status=$?
+  [ $status = "$wanted" ] || { echo "$*: status $status"; exit 1; }
+}
+MOECOMM_NICS=none_such fails 1 "$1" --check rdma
+grep -Eq '^rdma: not usable: MOECOMM_NICS names none_such' "$adapters/out"
+if grep -vq '^rdma: not usable: ' "$adapters/out"; then cat "$adapters/out" && exit 1; fi
+MOECOMM_NICS=none_such fails 1 "$1" --check
+[ "$(cut -d: -f1 "$adapters/out" | sort -u | tr '\n' ' ')" = 'cuda host rdma ' ] || { cat "$adapters/out"; exit 1; }
+[ "$2" = 1 ] || fails 1 "$1" --check cuda
+fails 2 "$1" --check rmda
+[ "$(head -n 1 "$adapters/err")" = 'moe_info: --check: rmda is none of all, cuda, host, rdma; did you mean rdma?' ] ||
+  { cat "$adapters/err"; exit 1; }
+# --explain: five lines, and shapes that cannot be.
+"$1" --explain --backend host --ranks 16 --domain-size 8 --tokens 64 --layout rank-major >"$adapters/out"
+[ "$(cut -d: -f1 "$adapters/out" | tr '\n' ' ')" = 'backend mode SMs memory transport ' ] || { cat "$adapters/out"; exit 1; }
+grep -q 'between the 2 domains' "$adapters/out"
+fails 2 "$1" --explain --topk 9 --experts 8
+grep -q '^moe_info: --topk 9 is more than --experts 8$' "$adapters/err"
+fails 2 "$1" --tokens 9
+grep -q -- '--explain' "$adapters/err"
+fails 2 "$1" --explain --layout flt
+grep -q 'did you mean flat' "$adapters/err"
 # A setting may contain any bytes.
 MOECOMM_NICS=$(printf 'a\377b') "$1" --json | python3 -c '
 import json, sys

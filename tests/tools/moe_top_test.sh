@@ -50,6 +50,16 @@ grep -q '^moecomm_slowest{.*rank="2".*} 1$' "$work/metrics" || { cat "$work/metr
 [ "$(grep -c '^moecomm_slowest{.*} 1$' "$work/metrics")" = 1 ] || fail "several ranks are the slowest"
 grep -q '^moecomm_recent_wait_ratio{.*rank="0".*awaited="2"} 0\.[0-9]' "$work/metrics" || fail "rank 0's wait for 2 is missing"
 
+"$moe_top" --once --json "$work/watch" >"$work/json" || fail "moe_top --once --json: status $?"
+python3 - "$work/json" <<'EOF' || fail "the JSON is wrong"
+import json, sys
+report = json.load(open(sys.argv[1]))
+job, = report["jobs"]
+assert job["nranks"] == 4 and [one["rank"] for one in job["ranks"]] == [0, 1, 2, 3] and not report["problems"], report
+assert all(one["steps_total"] >= 200 and one["recent_steps_per_second"] > 0 for one in job["ranks"]), job
+assert set(job["slowest"]) == {"rank", "sentence"}, job
+EOF
+
 # ---- A client without the key, and one that asks and does not read
 one=$(find "$work/watch" -name '*rank1.sock')
 cp "$one.key" "$work/key"
@@ -96,8 +106,18 @@ grep -q '^slowest: rank 2' "$work/log" || fail "moe_trace does not name rank 2"
 python3 - "$work/trace.json" "$work/heat.svg" <<'EOF' || fail "the trace or the picture is wrong"
 import json, sys, xml.etree.ElementTree as tree
 events = json.load(open(sys.argv[1]))["traceEvents"]
-steps = [e for e in events if e["ph"] == "X" and e["tid"] == 1]
-assert {e["pid"] for e in steps} == {0, 1, 2, 3}, "ranks"
+assert {e["pid"] for e in events} == {1}, "Perfetto opens a process that is the only one"
+tracks = [e["args"]["name"].split(" (")[0] for e in sorted(events, key=lambda e: e.get("tid", 0))
+          if e["name"] == "thread_name"]
+assert tracks == [f"rank {rank} {what}" for rank in range(4) for what in ("steps", "waits")], tracks
+steps = [e for e in events if e["ph"] == "X" and e["name"] != "first wait"]
+assert {e["args"]["rank"] for e in steps} == {0, 1, 2, 3}, "ranks"
+# Arrows leave the late rank, mostly rank 2, and none arrives before it has left.
+leave = {e["id"]: e for e in events if e["ph"] == "s"}
+arrive = {e["id"]: e for e in events if e["ph"] == "f"}
+assert leave.keys() == arrive.keys() and len(leave) > 20, (len(leave), len(arrive))
+assert all(arrive[i]["ts"] >= leave[i]["ts"] and arrive[i]["tid"] != leave[i]["tid"] for i in leave)
+assert sum(e["tid"] == 6 for e in leave.values()) > len(leave) / 3, "rank 2"
 assert {e["name"] for e in steps} == {"moeRoute", "moeDispatch", "moeCombine"}, "calls"
 assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in steps), "times"
 # The clocks agree: no rank ends a route before every rank has begun it.
@@ -134,6 +154,37 @@ for rank in 0 2 3; do
   grep -q "^rank $rank failed: .*rank 1" "$work/log" || { cat "$work/log"; fail "rank $rank does not name rank 1"; }
 done
 "$moe_top" --once "$work/watch" >/dev/null 2>&1 && fail "moe_top shows a job that has ended"
+
+# ---- A job under moerun offers its records without being told, and moe_top looks there
+if [ -z "${MOECOMM_WATCH_FOLDER+set}" ]; then
+  folder=/tmp/moecomm-$(id -u)
+  [ -d "$folder" ] || mkdir -m 700 "$folder"
+  left=$folder/moecomm-test$$-rank0.sock
+  python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$left"
+  touch "$left.key"
+  touch -d '5 minutes ago' "$left"
+  "$moerun" -n 2 --no-tag "$slow_rank" --work-us 2000 --end "$work/end2" &
+  job=$!
+  seen=no
+  for _ in $(seq 100); do
+    "$moe_top" --json >"$work/json" 2>/dev/null
+    python3 - "$work/json" "$job" 2>/dev/null <<'EOF' && seen=yes && break
+import json, sys
+ranks = [one["process"] for job in json.load(open(sys.argv[1]))["jobs"] for one in job["ranks"]]
+parents = [int(open(f"/proc/{one}/stat").read().rsplit(")", 1)[1].split()[1]) for one in ranks]
+sys.exit(parents.count(int(sys.argv[2])) != 2)
+EOF
+    sleep 0.1
+  done
+  [ $seen = yes ] || fail "moe_top does not see a job under moerun by itself"
+  if [ -e "$left" ] || [ -e "$left.key" ]; then fail "moerun leaves a dead job's socket"; fi
+  touch "$work/end2"
+  wait "$job"
+  job=
+  [ "$("$moerun" -n 1 --no-tag --no-watch sh -c 'echo "<$MOECOMM_WATCH_FOLDER>"')" = '<>' ] || fail "--no-watch"
+fi
+[ "$(MOECOMM_WATCH_FOLDER=x "$moerun" -n 1 --no-tag sh -c 'echo "<$MOECOMM_WATCH_FOLDER>"')" = '<x>' ] ||
+  fail "moerun replaces a folder that the user has named"
 
 # ---- Folders that others may write
 chmod 777 "$work/watch"

@@ -2,13 +2,17 @@
 #include "tools/moerun_plan.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "tools/moerun_bind.h"
 #include "tools/moerun_job.h"
+#include "tools/watch_folder.h"
 
 namespace moe::test {
 namespace {
@@ -103,6 +107,34 @@ TEST(MoerunBind, RefusesMoreRanksThanThereIsRoomFor) {
 TEST(MoerunBind, MakesMasksOfAnyLength) {
   EXPECT_EQ(affinityMask({}), std::vector<unsigned long>());
   EXPECT_EQ(affinityMask({0, 3, 65}), (std::vector<unsigned long>{9, 2}));
+}
+
+TEST(MoerunRemote, OnlyRanksOfThisMachineGetItsFolder) {
+  Job job{2, "a:1", "0123456789abcdef0123456789abcdef", {"program"}, {"ssh"}, {}};
+  const auto folders = [&](bool local) {
+    const std::vector<std::string> variables = rankVariables(job, {0, 0, 1, "a", local, {}});
+    return std::count(variables.begin(), variables.end(), "MOECOMM_WATCH_FOLDER=/tmp/x");
+  };
+  EXPECT_EQ(folders(true), 0);
+  job.watchFolder = "/tmp/x";
+  EXPECT_EQ(folders(true), 1);
+  EXPECT_EQ(folders(false), 0);
+}
+
+TEST(WatchFolder, IsThisUsersAloneOrNotTaken) {
+  const std::string folder = testing::TempDir() + "watch-" + std::to_string(::getpid());
+  EXPECT_TRUE(prepareWatchFolder(folder));
+  EXPECT_TRUE(prepareWatchFolder(folder));
+  ::chmod(folder.c_str(), 0755);
+  EXPECT_FALSE(prepareWatchFolder(folder)) << "others may look";
+  ::rmdir(folder.c_str());
+  const std::string elsewhere = folder + "-elsewhere";
+  ::mkdir(elsewhere.c_str(), 0700);
+  ASSERT_EQ(::symlink(elsewhere.c_str(), folder.c_str()), 0);
+  EXPECT_FALSE(prepareWatchFolder(folder)) << "a link may be somebody else's";
+  ::unlink(folder.c_str());
+  ::rmdir(elsewhere.c_str());
+  EXPECT_FALSE(prepareWatchFolder(folder + "/none/such"));
 }
 
 TEST(MoerunRemote, QuotesForTheShell) {

@@ -93,8 +93,27 @@ if [ "$(nproc)" -ge 2 ]; then
   run -n 2 --no-tag --bind share sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status
   check 'two ranks have different processors' 2 "$(tr ',' '\n' <"$work/out" | sort -u | wc -l)"
 fi
+for option in --help --version; do
+  run $option
+  check "moerun $option ends with status 0" 0 $status
+done
+"$moerun" --help >"$work/out"
+check 'the help has its sections' 'Exit status:
+Environment:
+Examples:' "$(grep -E '^(Exit status|Environment|Examples):$' "$work/out")"
+check 'the help fits a terminal' 0 "$(awk 'length > 100' "$work/out" | wc -l)"
+run -n 2 --tmeout 5 true
+check 'a misspelt option is named' 'moerun: there is no option --tmeout; did you mean --timeout?' "$(head -1 "$work/err")"
+run -n 2 --gr 5 true
+check 'an abbreviated option is named' 'moerun: there is no option --gr; did you mean --grace?' "$(head -1 "$work/err")"
+run -n 0 true
+check 'a rank count that cannot be is named' 'moerun: --ranks: 0 is no whole number from 1 to 65536' "$(head -1 "$work/err")"
+run -n 1 --timeout soon true
+check 'a timeout that is no number is named' 'moerun: --timeout: soon is no number of seconds from 0 to 1000000000' \
+  "$(head -1 "$work/err")"
+
 run -n 1 --bind everything true
-check '--bind knows its words' '2 1' "$status $(grep -c 'none,core,share' "$work/err")"
+check '--bind knows its words' '2 1' "$status $(grep -c -- '--bind: everything is none of core, none, share$' "$work/err")"
 
 # ---- Failures ----
 run -n 3 --grace 0.2 sh -c 'if [ $MOECOMM_RANK = 1 ]; then exit 7; fi; sleep 30'

