@@ -24,14 +24,18 @@ const bool standardErrorWasOpen = ::fcntl(STDERR_FILENO, F_GETFD) >= 0;
 
 constexpr int kPatienceMs = 250;  // for a pipe whose reader gets no processor
 
+std::string hostName() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
 std::string expandName(const std::string& pattern) {
   std::string name;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const char what = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
     if (what == 'h') {
-      std::array<char, 256> host{};
-      ::gethostname(host.data(), host.size() - 1);
-      name += host.data();
+      name += hostName();
       ++i;
     } else if (what == 'p') {
       name += std::to_string(::getpid());
@@ -85,7 +89,7 @@ Log::Log(const Options& options, int rank, int nranks)
     : level_(options.level),
       sink_(options.sink),
       user_(options.user),
-      rank_(fmt::format("[rank {}/{}]", rank, nranks)) {
+      rank_(fmt::format("[rank {}/{} {}:{}]", rank, nranks, hostName(), ::getpid())) {
   if (sink_ != nullptr) return;
   if (options.file.empty() && (!standardErrorWasOpen || ::fcntl(STDERR_FILENO, F_GETFD) < 0)) return;
   output_ = std::make_shared<Output>();

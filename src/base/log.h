@@ -1,6 +1,6 @@
-// Log lines: "moecomm <level> [rank 3/16] <subsys>: lower-case sentence with values". Each communicator has its own
-// Log; there is no global one. Thread-safe. A line that cannot be written (full disk, closed pipe, stalled reader) is
-// lost. It delays nobody for long and fails no call.
+// Log lines: "moecomm <level> [rank 3/16 host:pid] <subsys>: lower-case sentence with values". Each communicator has
+// its own Log; there is no global one. Thread-safe. A line that cannot be written (full disk, closed pipe, stalled
+// reader) is lost. It delays nobody for long and fails no call.
 #pragma once
 
 #include <fmt/format.h>

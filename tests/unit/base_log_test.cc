@@ -60,7 +60,9 @@ TEST(Log, WritesOneLine) {
   Log(toFile(file), 3, 16).write(moeLogWarn, "net", "rank {} has died", 7);
   std::string text;
   std::getline(std::ifstream(name), text, '\0');
-  EXPECT_EQ(text, "moecomm warn [rank 3/16] net: rank 7 has died\n");
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  EXPECT_EQ(text, fmt::format("moecomm warn [rank 3/16 {}:{}] net: rank 7 has died\n", host.data(), ::getpid()));
   std::filesystem::remove(name);
 }
 

@@ -26,7 +26,14 @@ class LogLines {
  private:
   void add(std::int32_t level, const char* line) {
     const std::lock_guard lock(mutex_);
-    text_ += std::string(level <= moeLogWarn ? "warn: " : "info: ") + line + "\n";
+    text_ += std::string(level <= moeLogWarn ? "warn: " : "info: ") + withoutPlace(line) + "\n";
+  }
+
+  // Leaves out the host and the process: "[rank 0/2 node:4711]" becomes "[rank 0/2]".
+  static std::string withoutPlace(std::string line) {
+    const std::size_t close = line.find(']'), blank = line.rfind(' ', close);
+    if (close != std::string::npos && blank != std::string::npos) line.erase(blank, close - blank);
+    return line;
   }
 
   std::mutex mutex_;
