@@ -37,7 +37,7 @@ std::string textItem(const Point& where, const std::string& what, const std::str
 std::string dashes(Dash dash) {
   switch (dash) {
     case Dash::dashed:
-      return " stroke-dasharray=\"6 3\"";
+      return " stroke-dasharray=\"5 3\"";
     case Dash::dotted:
       return " stroke-dasharray=\"1.5 2.5\"";
     case Dash::dashDotted:

@@ -80,8 +80,8 @@ std::vector<std::string> namesLeftOut() {
 void checkExports(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (isName(name)) continue;
-    throw Error(moeInvalidArgument, fmt::format("--export: '{}' is no name of a variable; expected are letters, digits "
-                                                "and _, and no digit first",
+    throw Error(moeInvalidArgument, fmt::format("--export: invalid variable name '{}': use letters, digits and _, and "
+                                                "begin with no digit",
                                                 name));
   }
 }

@@ -158,8 +158,8 @@ TEST(MoerunRemote, RefusesNamesThatAShellWouldRun) {
       checkExports({"GOOD_1", name});
       ADD_FAILURE() << "not refused: " << name;
     } catch (const Error& error) {
-      EXPECT_EQ(error.what(), "--export: '" + std::string(name) +
-                                  "' is no name of a variable; expected are letters, digits and _, and no digit first");
+      EXPECT_EQ(error.what(), "--export: invalid variable name '" + std::string(name) +
+                                  "': use letters, digits and _, and begin with no digit");
     }
   }
   checkExports({"_", "a", "A1_b"});

@@ -227,7 +227,7 @@ check 'a long value reaches other hosts' '100000
 
 run -n 1 --hosts nodea --ssh "$work/ssh" -x "FOO;touch $work/hacked;A" true
 check 'a name that a shell would run is refused' \
-  "moerun: --export: 'FOO;touch $work/hacked;A' is no name of a variable; expected are letters, digits and _, and no digit first" \
+  "moerun: --export: invalid variable name 'FOO;touch $work/hacked;A': use letters, digits and _, and begin with no digit" \
   "$(cat "$work/err")"
 check 'no rank starts then' 1 $status
 env "MOECOMM_A;touch $work/hacked;B=1" "$moerun" -n 1 --hosts nodea --ssh "$work/ssh" true 2>"$work/err"

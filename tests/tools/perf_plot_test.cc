@@ -52,7 +52,7 @@ TEST(PerfPlot, DrawsTimesWithBandsAndRates) {
   const std::string svg = plotText(storedSweep("node", {1, 2, 4}));
   EXPECT_EQ(occurrences(svg, "<polygon"), 4) << "a band for each operation";
   EXPECT_EQ(occurrences(svg, "<circle"), 18) << "three points of four times and two rates";
-  EXPECT_EQ(occurrences(svg, "stroke-dasharray=\"6 3\""), 2 * 3) << "combine twice and step, each with a legend";
+  EXPECT_EQ(occurrences(svg, "stroke-dasharray=\"5 3\""), 2 * 3) << "combine twice and step, each with a legend";
   EXPECT_EQ(occurrences(svg, "stroke-dasharray=\"1.5"), 0) << "no ceilings were measured";
   EXPECT_EQ(occurrences(svg, "fill=\"#ffffff\" stroke"), 9) << "the dots of combine and step are hollow";
   EXPECT_EQ(occurrences(svg, ">dispatch</text>"), 2);
@@ -87,7 +87,7 @@ TEST(PerfPlot, DrawsSweepsInColoursAndOperationsInStrokes) {
   for (const char* color : {"#1f5fa8", "#b5371f"}) {
     const std::string line = std::string("fill=\"none\" stroke=\"") + color + "\" stroke-width=\"1.8\"";
     EXPECT_EQ(occurrences(svg, line + "/>"), 3) << color << ": dispatch, pair, and the rate of dispatch";
-    EXPECT_EQ(occurrences(svg, line + " stroke-dasharray=\"6 3\""), 3) << color << ": combine, step, and a rate";
+    EXPECT_EQ(occurrences(svg, line + " stroke-dasharray=\"5 3\""), 3) << color << ": combine, step, and a rate";
   }
 }
 
