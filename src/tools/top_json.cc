@@ -8,12 +8,12 @@
 namespace moe::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The shares of its time that a rank waited for others, by rank. Null where waits are not recorded.
-Json waitsJson(const WaitTable& waits, int rank) {
+OrderedJson waitsJson(const WaitTable& waits, int rank) {
   if (!waits.known) return nullptr;
-  Json json = Json::object();
+  OrderedJson json = OrderedJson::object();
   const double span = waits.span[static_cast<std::size_t>(rank)];
   for (int awaited = 0; awaited < waits.nranks; ++awaited) {
     const double waited = waits.of(rank, awaited);
@@ -23,15 +23,15 @@ Json waitsJson(const WaitTable& waits, int rank) {
 }
 
 // The step that has not ended. Null if there is none.
-Json underWayJson(const RankDump& dump) {
+OrderedJson underWayJson(const RankDump& dump) {
   if (dump.steps.empty() || dump.steps.back().end != 0) return nullptr;
   const DumpedStep& step = dump.steps.back();
-  Json json = {{"call", step.call}, {"number", step.number}, {"seconds", secondsOf(dump.taken - step.begin)}};
-  json["awaited"] = step.worstRank >= 0 ? Json(step.worstRank) : Json(nullptr);
+  OrderedJson json = {{"call", step.call}, {"number", step.number}, {"seconds", secondsOf(dump.taken - step.begin)}};
+  json["awaited"] = step.worstRank >= 0 ? OrderedJson(step.worstRank) : OrderedJson(nullptr);
   return json;
 }
 
-Json rankJson(const RankDump& dump, const WaitTable& waits) {
+OrderedJson rankJson(const RankDump& dump, const WaitTable& waits) {
   const Rates rates = ratesOf(dump);
   return {{"rank", dump.rank},
           {"host", dump.host},
@@ -51,19 +51,19 @@ Json rankJson(const RankDump& dump, const WaitTable& waits) {
 }  // namespace
 
 std::string topJson(const std::vector<std::vector<RankDump>>& jobs, const std::vector<std::string>& problems) {
-  Json all = Json::array();
+  OrderedJson all = OrderedJson::array();
   for (const std::vector<RankDump>& dumps : jobs) {
     const WaitTable waits = waitsOf(dumps);
     const Verdict slowest = slowestRank(dumps);
-    Json ranks = Json::array();
+    OrderedJson ranks = OrderedJson::array();
     for (const RankDump& dump : dumps) ranks.push_back(rankJson(dump, waits));
     all.push_back({{"job", dumps[0].job},
                    {"nranks", dumps[0].nranks},
                    {"slowest", {{"rank", slowest.rank}, {"sentence", slowest.sentence}}},
                    {"ranks", ranks}});
   }
-  const Json json = {{"jobs", all}, {"problems", problems}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson json = {{"jobs", all}, {"problems", problems}};
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace moe::tools

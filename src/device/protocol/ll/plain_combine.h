@@ -1,7 +1,7 @@
-// The combines with nothing beside the rows: of rows in their slots (combinesFromSlots), which most decoders run in each
-// layer, and of rows that land at their owners (landsPlainly). They have code of their own, because the general code
-// (Combine, LlCombine) takes longer than such a step should. Words and slots are the same. README.md, "Combine from
-// slots", "Dispatch to places, combine from places".
+// The combines with nothing beside the rows: of rows in their slots (combinesFromSlots), which most decoders run in
+// each layer, and of rows that land at their owners (landsPlainly). They have code of their own, because the general
+// code (Combine, LlCombine) takes longer than such a step should. Words and slots are the same. README.md, "Combine
+// from slots", "Dispatch to places, combine from places".
 //
 // A warp of the policy is a block here. The last of several blocks has no rows. It tells and compares the terms, and
 // ends the epoch.
