@@ -14,7 +14,7 @@ completes() { # the expected words, and the words typed so far
   status=1
 }
 completes --root-host moerun --ro
-completes 'none core share' moerun --bind ''
+completes 'core none share' moerun --bind ''
 completes share moerun -n 4 --bind s
 completes '' moerun ls
 completes "the command's words from 3 on" moerun -n 4 moe_perf --ro
