@@ -162,7 +162,7 @@ enum {
   moeWeightsApply = 1
 };
 
-/* Bits of `flags` in moeDispatchArgs_t and moeCombineArgs_t. */
+/* Bits of `flags`. They belong to moeDispatchArgs_t and moeCombineArgs_t. */
 enum {
   /* Start now, finish in moeComplete. */
   moeSendOnly = 1,
