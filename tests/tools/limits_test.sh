@@ -39,7 +39,7 @@ for most in $(seq 6 40); do
   [ $status = 0 ] && break
   [ "$(said '^\[0\] .*Too many open files')" = 0 ] && fail "$most descriptors: rank 0 does not say that they are too few"
   # A slow rank may also warn of others that have failed and ended before it.
-  grep -E '^\[[1-5]\] ' "$work/out" | grep -v '^\[[1-5]\] moecomm warn .* (its process has ended)$' |
+  grep -E '^\[[1-5]\] ' "$work/out" | grep -v '^\[[1-5]\] moecomm warn .* closed without a goodbye' |
     grep -Evq ' rank 0: .*Too many open files|no rendezvous at|serves the unique id has ended' &&
     fail "$most descriptors: another rank says something else"
   [ "$(said '^\[[1-5]\] .* rank 0: .*Too many open files \(limit [0-9]+, ulimit -n\)')" = 5 ] && named=$((named + 1))
