@@ -1,15 +1,15 @@
 #include "perf/moe_perf/host_load.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <string_view>
+#include <string>
+
+#include "base/host_name.h"
 
 namespace moe::perf {
 namespace {
@@ -30,9 +30,7 @@ HostLoad loadOf(const Host& host) {
 }  // namespace
 
 std::vector<std::uint64_t> ownShare() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  std::vector<std::uint64_t> share = {std::hash<std::string_view>()(name.data())};
+  std::vector<std::uint64_t> share = {std::hash<std::string>()(thisHostName())};
   cpu_set_t processors;
   CPU_ZERO(&processors);
   if (::sched_getaffinity(0, sizeof processors, &processors) != 0) return share;

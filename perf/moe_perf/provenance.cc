@@ -1,11 +1,11 @@
 #include "perf/moe_perf/provenance.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <ctime>
 
+#include "base/host_name.h"
 #include "moecomm.h"
 #include "tools/program_text.h"
 #include "topology/sysfs.h"
@@ -13,12 +13,6 @@
 
 namespace moe::perf {
 namespace {
-
-std::string hostName() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 std::string timeNow() {
   const std::time_t now = std::time(nullptr);
@@ -34,7 +28,7 @@ std::string timeNow() {
 Provenance findProvenance() {
   return {fmt::format("{}.{}.{}", MOE_VERSION_MAJOR, MOE_VERSION_MINOR, MOE_VERSION_PATCH),
           tools::buildCommit(),
-          hostName(),
+          thisHostName(),
           timeNow(),
           topology::processorModel(),
           topology::readLine("/sys/module/nvidia/version")};

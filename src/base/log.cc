@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/host_name.h"
 #include "base/signal_held.h"
 
 namespace moe {
@@ -24,18 +25,12 @@ const bool standardErrorWasOpen = ::fcntl(STDERR_FILENO, F_GETFD) >= 0;
 
 constexpr int kPatienceMs = 250;  // for a pipe whose reader gets no processor
 
-std::string hostName() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return host.data();
-}
-
 std::string expandName(const std::string& pattern) {
   std::string name;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const char what = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
     if (what == 'h') {
-      name += hostName();
+      name += thisHostName();
       ++i;
     } else if (what == 'p') {
       name += std::to_string(::getpid());
@@ -89,7 +84,7 @@ Log::Log(const Options& options, int rank, int nranks)
     : level_(options.level),
       sink_(options.sink),
       user_(options.user),
-      rank_(fmt::format("[rank {}/{} {}:{}]", rank, nranks, hostName(), ::getpid())) {
+      rank_(fmt::format("[rank {}/{} {}:{}]", rank, nranks, thisHostName(), ::getpid())) {
   if (sink_ != nullptr) return;
   if (options.file.empty() && (!standardErrorWasOpen || ::fcntl(STDERR_FILENO, F_GETFD) < 0)) return;
   output_ = std::make_shared<Output>();

@@ -84,6 +84,14 @@ CLI::Validator wholeNumber(std::int64_t least, std::int64_t most) {
   return CLI::Validator(check, "");
 }
 
+CLI::Validator oneOf(const std::vector<std::string>& known) {
+  const auto check = [known](const std::string& text) -> std::string {
+    if (std::find(known.begin(), known.end(), text) != known.end()) return "";
+    return fmt::format("{} is none of {}{}", text, fmt::join(known, ", "), didYouMean(text, known));
+  };
+  return CLI::Validator(check, "");
+}
+
 void prepareCommandLine(CLI::App& app, const std::string& program, const ProgramNotes& notes) {
   app.name(program);
   app.footer(footerText(notes));

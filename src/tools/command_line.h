@@ -48,6 +48,9 @@ int parseCommandLine(CLI::App& app, int argc, const char* const* argv, const Che
 // Accepts whole numbers in this range, and refuses anything else with a message. It has no text in the help.
 CLI::Validator wholeNumber(std::int64_t least, std::int64_t most = std::numeric_limits<int>::max());
 
+// Accepts one of these names, and refuses anything else with a message. It has no text in the help.
+CLI::Validator oneOf(const std::vector<std::string>& known);
+
 // For options whose value is one of a few names.
 template <class Value>
 CLI::Option* addChoice(CLI::App& app, const std::string& option, Value& value,
@@ -58,15 +61,11 @@ CLI::Option* addChoice(CLI::App& app, const std::string& option, Value& value,
     known.push_back(name);
     if (meaning == value) usual = name;
   }
-  const auto take = [known](const std::string& given) -> std::string {
-    if (std::find(known.begin(), known.end(), given) != known.end()) return "";
-    return fmt::format("{} is none of {}{}", given, fmt::join(known, ", "), didYouMean(given, known));
-  };
   return app
       .add_option_function<std::string>(
           option, [&value, &names](const std::string& name) { value = names.at(name); },
           fmt::format("{}: {}", text, fmt::join(known, ", ")))
-      ->check(take, "")
+      ->check(oneOf(known), "")
       ->type_name("NAME")
       ->default_str(usual);
 }

@@ -126,17 +126,9 @@ void declareShape(CLI::App& app, ExplainedShape& shape) {
   }
 }
 
-CLI::Validator isChecked() {
+void declare(CLI::App& app, Options& options) {
   std::vector<std::string> known;
   for (const auto& [name, checked] : kChecked) known.push_back(name);
-  const auto take = [known](const std::string& given) -> std::string {
-    if (kChecked.count(given) > 0) return "";
-    return fmt::format("{} is none of {}{}", given, fmt::join(known, ", "), didYouMean(given, known));
-  };
-  return CLI::Validator(take, "");
-}
-
-void declare(CLI::App& app, Options& options) {
   CLI::Option* json = app.add_flag("--json", options.json, "print JSON, for programs");
   CLI::Option* check = app.add_option_function<std::string>(
                               "--check",
@@ -145,7 +137,7 @@ void declare(CLI::App& app, Options& options) {
                                 options.checked = kChecked.at(name);
                               },
                               "say in lines whether it can be used, and exit with 1 if not: all, cuda, host, rdma")
-                           ->check(isChecked(), "")
+                           ->check(oneOf(known), "")
                            ->type_name("NAME")
                            ->expected(0, 1)
                            ->default_str("all")

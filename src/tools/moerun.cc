@@ -28,6 +28,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/host_name.h"
 #include "tools/command_line.h"
 #include "tools/moerun_bind.h"
 #include "tools/moerun_job.h"
@@ -56,12 +57,6 @@ struct Arguments {
   std::vector<std::string> exports;
   std::vector<std::string> command;
 };
-
-std::string thisHostName() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 std::array<std::uint8_t, 16> randomBytes() {
   std::array<std::uint8_t, 16> bytes{};

@@ -121,13 +121,17 @@ std::optional<int> lateRankOf(const DumpedStep& step, int rank, const StepsByRan
   return last == rank ? std::nullopt : std::optional<int>(last);
 }
 
+std::int64_t endOf(const RankDump& dump, const DumpedStep& step) {
+  return step.end != 0 ? step.end : std::max(dump.taken, step.begin);
+}
+
 // From the begin of the late rank's step to the wait; to the end of the step itself, if the wait ended before that.
 void addArrow(TraceWriter* trace, const RankDump& dump, const DumpedStep& step, const StepsByRank& ranks) {
   const std::optional<int> late = lateRankOf(step, dump.rank, ranks, dump.clockError);
   if (!late) return;
   const int from = threadOf(*late, Track::steps);
   const std::int64_t leaves = ranks.at(*late)->begin;
-  const std::int64_t end = step.end != 0 ? step.end : std::max(dump.taken, step.begin);
+  const std::int64_t end = endOf(dump, step);
   if (step.firstWaitEnd > leaves) {
     trace->arrow(from, leaves, threadOf(dump.rank, Track::waits), step.firstWaitEnd - 1);
   } else if (end > leaves) {
@@ -136,7 +140,7 @@ void addArrow(TraceWriter* trace, const RankDump& dump, const DumpedStep& step, 
 }
 
 void addStep(TraceWriter* trace, const RankDump& dump, const DumpedStep& step) {
-  const std::int64_t end = step.end != 0 ? step.end : std::max(dump.taken, step.begin);
+  const std::int64_t end = endOf(dump, step);
   nlohmann::ordered_json arguments = {{"rank", dump.rank},     {"number", step.number},     {"step", step.step},
                                       {"phases", step.phases}, {"handle", step.handle},     {"operation", step.epoch},
                                       {"tokens", step.tokens}, {"row_bytes", step.rowBytes}};
