@@ -30,7 +30,7 @@ std::vector<double> CeilingClock::time(int launches, int replays, const std::fun
   }
   FlagState state{};
   device_.download(&state, flags_.state, sizeof(state));
-  if (state.late != 0) throw std::runtime_error("--ceiling: another rank did not come to a barrier on the GPU");
+  if (state.late != 0) throw std::runtime_error("--ceiling: another rank did not reach a barrier on the GPU");
   return group_.slowest(mine);
 }
 

@@ -68,7 +68,7 @@ class HandWritten {
       for (int k = 0; k < kTopk; ++k) {
         const std::size_t entry = size(token * kTopk + k);
         const int expert = topkIdx[entry];
-        if (expert < -1 || expert >= kExperts) throw std::runtime_error("an entry names no expert");
+        if (expert < -1 || expert >= kExperts) throw std::runtime_error("an entry names an expert that does not exist");
         ids_[entry] = expert;
         weights_[entry] = topkWeights[entry];
         if (expert < 0) continue;

@@ -78,17 +78,17 @@ Machine fabricsOf72(Transport transport) {
 }
 
 void check(const Machine& machine, const Workload& w) {
-  require(w.ranks >= 1 && machine.domainRanks >= 1, "ranks and domains have at least one rank");
+  require(w.ranks >= 1 && machine.domainRanks >= 1, "there must be at least one rank, and one in each domain");
   require(w.ranks <= machine.domainRanks || w.ranks % machine.domainRanks == 0,
-          fmt::format("{} ranks are no whole number of domains of {}", w.ranks, machine.domainRanks));
+          fmt::format("{} ranks do not divide into domains of {}", w.ranks, machine.domainRanks));
   require(w.topk >= 1 && w.topk <= 32 && w.topk <= w.expertCount(),
           fmt::format("top-{} of {} experts: 1 to 32, and no more than there are", w.topk, w.expertCount()));
-  require(w.tokens >= 1 && w.hidden >= 1, "tokens and columns are at least 1");
+  require(w.tokens >= 1 && w.hidden >= 1, "tokens and columns must be at least 1");
   const int domains = w.ranks <= machine.domainRanks ? 1 : w.ranks / machine.domainRanks;
   require(
       w.domainLimit == 0 || w.expertCount() % domains == 0,
       fmt::format("a limit of domains needs domains of equal size: {} experts, {} domains", w.expertCount(), domains));
-  require(machine.nvlinkGBs > 0 && machine.railGBs > 0, "rates are more than 0");
+  require(machine.nvlinkGBs > 0 && machine.railGBs > 0, "rates must be more than 0");
 }
 
 }  // namespace moe::model

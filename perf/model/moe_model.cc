@@ -137,7 +137,8 @@ bool asksForACase(const CLI::App& app) {
 void report(const CLI::App& app, const Options& options) {
   const bool document = !asksForACase(app);
   if (!document && !options.plot.empty()) {
-    throw std::runtime_error("--plot draws the picture of docs/internals/scaling.md: it goes with --json alone");
+    throw std::runtime_error(
+        "--plot draws the picture of docs/internals/scaling.md, and can be combined only with --json");
   }
   const nlohmann::ordered_json json = document ? printDocument() : printStudy(options);
   if (!options.json.empty()) writeFile(options.json, json.dump(2) + "\n");

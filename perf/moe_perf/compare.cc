@@ -79,7 +79,8 @@ class Writer {
   void add(const Cases& allOld, const Cases& now) {
     const Cases* old = mostAlike(allOld, now, work_, across_);
     const int tokens = now["tokens"];
-    if (old == nullptr) return addRefusal(tokens, fmt::format("{} has no case of as many tokens", settings_.oldName));
+    if (old == nullptr)
+      return addRefusal(tokens, fmt::format("{} has no case with this number of tokens", settings_.oldName));
     const std::vector<std::string> fields = differing(*old, now, work_);
     if (!fields.empty()) return addRefusal(tokens, "not the same work: " + changes(*old, now, fields));
     addTimes(*old, now);

@@ -75,7 +75,7 @@ std::vector<int> tokenCounts(const std::vector<std::string>& words) {
     }
   }
   if (counts.size() > kCasesMax) {
-    throw CLI::ValidationError("--tokens", fmt::format("{} cases, of at most {}", counts.size(), kCasesMax));
+    throw CLI::ValidationError("--tokens", fmt::format("{} cases, at most {} allowed", counts.size(), kCasesMax));
   }
   return counts;
 }
@@ -151,7 +151,7 @@ void declareMeasuring(CLI::App& app, Options& options) {
   app.add_option("--iters", options.iters, "iterations, timed and verified")
       ->check(wholeNumber(1, 1000000))
       ->capture_default_str();
-  app.add_option("--timed", options.timed, "timed iterations, if not as many as --iters")
+  app.add_option("--timed", options.timed, "timed iterations; default: as many as --iters")
       ->check(wholeNumber(1, 1000000));
   app.add_option("--warmup", options.warmup, "iterations before the timed ones")
       ->check(wholeNumber(0, 1000000))
@@ -203,7 +203,8 @@ void declareReport(CLI::App& app, Options& options) {
   app.add_option("--csv", options.csv, "the same as a table, one line per case")->type_name("FILE");
   app.add_option("--plot", options.plot, "picture (SVG) of times and GB/s over tokens, with ceilings if measured")
       ->type_name("FILE");
-  app.add_option("--compare", options.compare, "older report (--json): a table of old and new times of the same cases")
+  app.add_option("--compare", options.compare,
+                 "older report (--json): print a table of old and new times of the same cases")
       ->type_name("FILE");
   app.add_option("--compare-limit", options.compareLimit,
                  "exit with 1 if the median of a pair or a step grew by more, or if a case could not be compared")

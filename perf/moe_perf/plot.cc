@@ -87,7 +87,7 @@ std::vector<Sweep> sweepsOf(const Cases& cases) {
   if (sweeps.empty()) throw std::runtime_error("--plot: no case has tokens");
   if (sweeps.size() > kSweepsMax) {
     throw std::runtime_error(
-        fmt::format("--plot: {} kinds of cases, of at most {} in one picture", sweeps.size(), kSweepsMax));
+        fmt::format("--plot: {} kinds of cases, at most {} fit in one picture", sweeps.size(), kSweepsMax));
   }
   nameSweeps(sweeps);
   return sweeps;

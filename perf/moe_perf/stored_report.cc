@@ -16,19 +16,19 @@ bool isAboveZero(const Cases& value) {
 
 // The first field that a case lacks or has in a wrong form; empty if there is none.
 std::string wrongField(const Cases& one) {
-  if (!one.is_object()) return "it is no object";
+  if (!one.is_object()) return "it is not an object";
   const auto tokens = one.find("tokens");
-  if (tokens == one.end() || !tokens->is_number_integer()) return "tokens is no whole number";
+  if (tokens == one.end() || !tokens->is_number_integer()) return "tokens is not a whole number";
   for (const char* times : {"dispatch_us", "combine_us", "pair_us", "step_us"}) {
     for (const char* which : {"min", "median", "p99"}) {
       const auto found = one.find(times);
       if (found == one.end() || !found->is_object() || !found->contains(which) || !isAboveZero((*found)[which])) {
-        return fmt::format("{}.{} is no time above 0", times, which);
+        return fmt::format("{}.{} is not a time above 0", times, which);
       }
     }
   }
   for (const char* rate : {"remote_gbps", "combine_remote_gbps", "remote_bytes", "combine_remote_bytes"}) {
-    if (!one.contains(rate) || !one[rate].is_number()) return fmt::format("{} is no number", rate);
+    if (!one.contains(rate) || !one[rate].is_number()) return fmt::format("{} is not a number", rate);
   }
   return "";
 }
@@ -40,13 +40,13 @@ Cases readCases(const std::string& option, const std::string& path) {
   if (!file) throw std::runtime_error(fmt::format("{}: cannot read {}: {}", option, path, std::strerror(errno)));
   Cases cases = Cases::parse(file, nullptr, false);
   if (!cases.is_array() || cases.empty()) {
-    throw std::runtime_error(fmt::format("{}: {} is no report of moe_perf --json", option, path));
+    throw std::runtime_error(fmt::format("{}: {} is not a report of moe_perf --json", option, path));
   }
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const std::string wrong = wrongField(cases[i]);
     if (wrong.empty()) continue;
     throw std::runtime_error(
-        fmt::format("{}: {} is no report of cases by moe_perf --json: case {}: {}", option, path, i + 1, wrong));
+        fmt::format("{}: {} is not a report of cases of moe_perf --json: case {}: {}", option, path, i + 1, wrong));
   }
   return cases;
 }

@@ -35,7 +35,7 @@ std::vector<std::vector<std::byte>> ThreadMeeting::exchange(int rank, std::vecto
   }
   // The next round's result cannot replace this one before we have copied it, because that round needs our own arrival.
   if (!changed_.wait_for(lock, kWaitMax, [&] { return round_ != round || failed_; })) {
-    throw std::runtime_error("a rank did not come to a meeting of moe_perf");
+    throw std::runtime_error("a rank did not reach a barrier of moe_perf");
   }
   if (failed_) throw std::runtime_error("another rank has failed");
   return result_;

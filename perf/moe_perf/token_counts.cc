@@ -48,9 +48,9 @@ std::vector<int> parseTokenCounts(const std::string& word) {
   if (!times && range[2].front() != '+') refuse(word, "expected xFACTOR or +STEP behind the second colon");
   const int by = number(word, range[2].substr(1));
   if (begin > end) refuse(word, fmt::format("begins at {}, above its end {}", begin, end));
-  if (times && by < 2) refuse(word, "a factor is at least 2");
+  if (times && by < 2) refuse(word, "a factor must be at least 2");
   if (times && begin == 0) refuse(word, "0 times a factor stays 0: begin at 1, or give +STEP");
-  if (!times && by < 1) refuse(word, "a step is at least 1");
+  if (!times && by < 1) refuse(word, "a step must be at least 1");
   std::vector<int> counts;
   for (std::int64_t count = begin; count <= end; count = times ? count * by : count + by) {
     counts.push_back(static_cast<int>(count));

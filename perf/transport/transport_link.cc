@@ -113,7 +113,7 @@ void TransportLink::carry() {
 void TransportLink::post(const Put& put) {
   const HostQueueMemory memory;
   const WaitLimit limit{memory.nanoseconds(), &orders_};
-  if (!moe::post(memory, view_, put, limit)) giveUp(fmt::format("no put to rank {} goes on", put.to));
+  if (!moe::post(memory, view_, put, limit)) giveUp(fmt::format("puts to rank {} make no progress", put.to));
 }
 
 void TransportLink::awaitSignal(int from) {

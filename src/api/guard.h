@@ -49,8 +49,8 @@ inline void keep(Comm* comm, const char* sentence) noexcept {
 // Touches nothing of the communicator. Keeps the sentence for the thread.
 inline moeResult_t refuseForked(const Comm& comm) noexcept {
   try {
-    threadError().keep(fmt::format("the communicator belongs to process {}, which has forked this process ({}): here "
-                                   "nothing but moeCommDestroy may be called",
+    threadError().keep(fmt::format("the communicator belongs to process {}, which forked this process ({}): only "
+                                   "moeCommDestroy may be called here",
                                    comm.process(), ::getpid())
                            .c_str());
   } catch (const std::exception&) {  // NOLINT: no memory for the sentence
@@ -80,12 +80,12 @@ moeResult_t guard(Comm* comm, Body&& body) noexcept {
 inline moeResult_t refuse(const char* sentence) noexcept {
   return guard(nullptr, [&] { throw Error(moeInvalidArgument, sentence); });
 }
-inline constexpr const char* kNoComm = "comm is none, or has been destroyed";
+inline constexpr const char* kNoComm = "comm is NULL, invalid or already destroyed";
 inline moeResult_t refuseComm(const void* comm) noexcept {
   return refuse(comm == nullptr ? "comm is NULL" : kNoComm);
 }
 inline moeResult_t refuseHandle(const void* handle) noexcept {
-  return refuse(handle == nullptr ? "handle is NULL" : "handle is none, or has been destroyed");
+  return refuse(handle == nullptr ? "handle is NULL" : "handle is invalid or already destroyed");
 }
 
 // The same for calls that use the group. They are refused once it has failed, and they report failures that they meet.

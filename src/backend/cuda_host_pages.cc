@@ -79,7 +79,8 @@ class SharedPages {
     const cudaError_t error = cudaHostGetDevicePointer(&seen, reinterpret_cast<void*>(page), 0);
     if (error == cudaSuccess && seen == reinterpret_cast<void*>(page)) return;
     cudaGetLastError();
-    throw Error(moeUnsupported, "the GPU sees an adapter's queue at another address than the host, or not at all");
+    throw Error(moeUnsupported,
+                "the GPU maps an adapter's queue at an address that differs from the host's, or not at all");
   }
 
  private:

@@ -37,11 +37,11 @@ Key keyOf(const std::string& socket) {
   std::string text;
   std::ifstream(path) >> text;
   Key key{};
-  if (text.size() != 2 * key.size()) throw Error(moeInvalidUsage, path + ": it is no key");
+  if (text.size() != 2 * key.size()) throw Error(moeInvalidUsage, path + ": it is not a key");
   for (std::size_t i = 0; i < key.size(); ++i) {
     const char* digits = text.data() + 2 * i;
     if (std::from_chars(digits, digits + 2, key[i], 16).ptr != digits + 2) {
-      throw Error(moeInvalidUsage, path + ": it is no key");
+      throw Error(moeInvalidUsage, path + ": it is not a key");
     }
   }
   return key;
@@ -62,7 +62,7 @@ std::optional<Fd> connectTo(const std::string& path) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != ::geteuid()) {
-    throw Error(moeInvalidUsage, "it is another user's");
+    throw Error(moeInvalidUsage, "it belongs to another user");
   }
   return fd;
 }

@@ -45,10 +45,10 @@ std::string unexpected(const CLI::App& app) {
   for (const std::string& word : app.remaining()) {
     if (word.size() < 2 || word.front() != '-') continue;
     const std::string name = word.substr(0, word.find('='));
-    sentence += fmt::format("{}there is no option {}{}", sentence.empty() ? "" : "; ", name, didYouMean(name, known));
+    sentence += fmt::format("{}unknown option {}{}", sentence.empty() ? "" : "; ", name, didYouMean(name, known));
   }
   if (!sentence.empty()) return sentence;
-  return fmt::format("no option takes {}", fmt::join(app.remaining(), " "));
+  return fmt::format("unexpected argument {}", fmt::join(app.remaining(), " "));
 }
 
 std::string notesText(const std::string& title, const std::vector<Note>& notes) {
@@ -79,7 +79,7 @@ CLI::Validator wholeNumber(std::int64_t least, std::int64_t most) {
     const char* end = text.data() + text.size();
     const auto [after, error] = std::from_chars(text.data(), end, number);
     if (after == end && error == std::errc() && number >= least && number <= most) return "";
-    return fmt::format("{} is no whole number from {} to {}", text, least, most);
+    return fmt::format("{} is not a whole number from {} to {}", text, least, most);
   };
   return CLI::Validator(check, "");
 }
@@ -87,7 +87,7 @@ CLI::Validator wholeNumber(std::int64_t least, std::int64_t most) {
 CLI::Validator oneOf(const std::vector<std::string>& known) {
   const auto check = [known](const std::string& text) -> std::string {
     if (std::find(known.begin(), known.end(), text) != known.end()) return "";
-    return fmt::format("{} is none of {}{}", text, fmt::join(known, ", "), didYouMean(text, known));
+    return fmt::format("{} is not one of {}{}", text, fmt::join(known, ", "), didYouMean(text, known));
   };
   return CLI::Validator(check, "");
 }

@@ -46,9 +46,9 @@ class StepReader {
 };
 
 RankDump dumpOf(const Json& json) {
-  if (json.at("format") != "moecomm recorder") throw std::runtime_error("it is no dump of a flight recorder");
+  if (json.at("format") != "moecomm recorder") throw std::runtime_error("it is not a dump of a flight recorder");
   if (json.at("version") != 1) {
-    throw std::runtime_error(fmt::format("its version is {}, known is 1", json.at("version").dump()));
+    throw std::runtime_error(fmt::format("its version is {}, but only version 1 is known", json.at("version").dump()));
   }
   RankDump dump;
   dump.job = json.at("job").get<std::string>();
@@ -70,7 +70,8 @@ RankDump dumpOf(const Json& json) {
   const StepReader reader(json.at("columns"), dump.taken - clock.at("step_ns").get<std::int64_t>());
   for (const Json& row : json.at("steps")) {
     dump.steps.push_back(reader.read(row));
-    if (dump.steps.back().worstRank >= dump.nranks) throw std::runtime_error("a step waits for a rank that is none");
+    if (dump.steps.back().worstRank >= dump.nranks)
+      throw std::runtime_error("a step waits for a rank that does not exist");
   }
   return dump;
 }

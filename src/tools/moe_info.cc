@@ -136,23 +136,23 @@ void declare(CLI::App& app, Options& options) {
                                 options.check = true;
                                 options.checked = kChecked.at(name);
                               },
-                              "say in lines whether it can be used, and exit with 1 if not: all, cuda, host, rdma")
+                              "check whether this part can be used, and exit with 1 if not: all, cuda, host, rdma")
                            ->check(oneOf(known), "")
                            ->type_name("NAME")
                            ->expected(0, 1)
                            ->default_str("all")
                            ->excludes(json);
-  app.add_flag("--explain", options.explain,
-               "say which mode, multiprocessors, memory and transport a communicator of this machine would have, and "
-               "why")
+  app.add_flag(
+         "--explain", options.explain,
+         "show the mode, multiprocessors, memory and transport that a communicator would have on this machine, and why")
       ->excludes(json)
       ->excludes(check);
   declareShape(app, options.shape);
 }
 
 ProgramNotes notes() {
-  return {{{"0", "the machine was described; with --check: what was asked for can be used"},
-           {"1", "with --check: it cannot be used; otherwise a failure"},
+  return {{{"0", "the machine was described; with --check: the part can be used"},
+           {"1", "with --check: the part cannot be used; otherwise: failure"},
            {"2", "an option is invalid"}},
           {{"MOECOMM_*", "settings of the library, such as MOECOMM_NICS"}},
           {"moe_info", "moe_info --check rdma && echo ready", "moe_info --json | jq .gpus",

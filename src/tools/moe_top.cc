@@ -131,7 +131,7 @@ int run(int argc, char** argv) {
   app.add_flag("--once", options.once, "look once, and exit with 1 if there is no job or a rank did not answer");
   app.add_flag("--metrics", options.metrics, "print metrics in Prometheus' text form, once");
   app.add_flag("--json", options.json, "print the table as JSON, once")->excludes("--metrics");
-  app.add_option("--dump", options.dumpFolder, "also write what the ranks tell to this folder, for moe_trace")
+  app.add_option("--dump", options.dumpFolder, "also write the ranks' dumps to this folder, for moe_trace")
       ->check(CLI::ExistingDirectory)
       ->type_name("FOLDER");
   app.add_option("--interval", options.interval, "seconds between looks")

@@ -177,7 +177,7 @@ CLI::Validator seconds() {
     const char* end = text.data() + text.size();
     const auto [after, error] = std::from_chars(text.data(), end, number);
     if (after == end && error == std::errc() && number >= 0 && number <= kMost) return "";
-    return fmt::format("{} is no number of seconds from 0 to {:.0f}", text, kMost);
+    return fmt::format("{} is not a number of seconds from 0 to {:.0f}", text, kMost);
   };
   return CLI::Validator(check, "");
 }
@@ -197,7 +197,7 @@ ProgramNotes notes() {
            {"128 + N", "signal N ended moerun, or the first rank that failed"},
            {"other", "the status of the first rank that failed"}},
           {{"MOECOMM_*", "passed to all ranks, also on other hosts"},
-           {"MOECOMM_WATCH_FOLDER", "if set, even to nothing, --watch has no effect"},
+           {"MOECOMM_WATCH_FOLDER", "if set, even if empty, --watch has no effect"},
            {"MOECOMM_RANK, ...",
             "set for each rank: MOECOMM_RANK, MOECOMM_NRANKS, MOECOMM_LOCAL_RANK, MOECOMM_LOCAL_NRANKS, MOECOMM_ROOT "
             "and MOECOMM_SECRET"}},
@@ -247,7 +247,8 @@ void takeCommand(std::vector<std::string> words, Arguments& arguments) {
 void warnOfNames(const std::vector<Placement>& placements) {
   if (std::all_of(placements.begin(), placements.end(), [](const Placement& place) { return place.local; })) return;
   for (const std::string& name : namesLeftOut()) {
-    fmt::print(stderr, "moerun: '{}' is not passed to other hosts: a shell takes no such name for a variable's\n",
+    fmt::print(stderr,
+               "moerun: '{}' is not passed to other hosts: a shell does not accept it as the name of a variable\n",
                name);
   }
 }

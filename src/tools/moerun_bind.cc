@@ -45,8 +45,8 @@ std::pair<std::size_t, std::size_t> part(std::size_t size, int i, int count) {
 }
 
 [[noreturn]] void refuse(Bind bind, int ranks, std::size_t there, const char* what) {
-  throw Error(moeInvalidArgument, fmt::format("--bind {}: {} ranks on this host, but {} that moerun may use: {}",
-                                              bind == Bind::core ? "core" : "share", ranks, what, there));
+  throw Error(moeInvalidArgument, fmt::format("--bind {}: {} ranks on this host, but moerun may use only {} {}",
+                                              bind == Bind::core ? "core" : "share", ranks, there, what));
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ void Sink::acknowledge() {
 std::string Sink::loss() const {
   const std::lock_guard lock(state_->mutex);
   if (state_->error != 0) {
-    return fmt::format("{}: {}; what was to be written there is lost", state_->name, ::strerror(state_->error));
+    return fmt::format("{}: {}; its output is lost", state_->name, ::strerror(state_->error));
   }
   if (state_->queued == 0) return "";
   return fmt::format("{}: nobody reads it; {} bytes are lost", state_->name, state_->queued);

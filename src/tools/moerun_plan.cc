@@ -16,7 +16,7 @@ int parseSlots(const std::string& text, const std::string& entry) {
   const char* end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, slots);
   if (parsed.ec != std::errc() || parsed.ptr != end || slots < 1 || slots > 65536) {
-    throw Error(moeInvalidArgument, fmt::format("--hosts: '{}' does not end in a number of slots from 1", entry));
+    throw Error(moeInvalidArgument, fmt::format("--hosts: '{}' must end in a number of slots, at least 1", entry));
   }
   return slots;
 }
@@ -39,7 +39,7 @@ HostSlots parseHost(const std::string& entry) {
   if (!rest.empty()) host.slots = parseSlots(rest.front() == ':' ? rest.substr(1) : "", entry);
   // ssh would take a leading dash as an option.
   if (host.name.empty() || host.name.front() == '-') {
-    throw Error(moeInvalidArgument, fmt::format("--hosts: '{}' is no host name", entry));
+    throw Error(moeInvalidArgument, fmt::format("--hosts: invalid host name '{}'", entry));
   }
   return host;
 }
@@ -58,7 +58,7 @@ std::vector<int> blockSizes(int nranks, const std::vector<HostSlots>& hosts) {
   }
   if (left > 0) {
     throw Error(moeInvalidArgument,
-                fmt::format("--hosts: {} ranks asked for, the hosts have slots for {}", nranks, nranks - left));
+                fmt::format("--hosts: {} ranks requested, but the hosts have slots for {}", nranks, nranks - left));
   }
   return sizes;
 }

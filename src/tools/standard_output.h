@@ -16,7 +16,7 @@ inline int statusOfOutput(const char* program, int status) {
   errno = 0;
   if ((std::fflush(stdout) == 0 && !failedBefore) || status != 0) return status;
   const char* why = errno != 0 ? std::strerror(errno) : "it could not be written";
-  fmt::print(stderr, "{}: standard output: {}; what was to be written there is lost\n", program, why);
+  fmt::print(stderr, "{}: standard output: {}; its output is lost\n", program, why);
   return 1;
 }
 

@@ -122,7 +122,7 @@ std::string topMetrics(const std::vector<std::vector<RankDump>>& jobs) {
   addForEachRank(&metrics, jobs, [](const RankDump& d) { return ratesOf(d).meanStepSeconds; });
   metrics.begin("moecomm_recent_bytes_per_second", "gauge", "Rows of the rank's own tokens in the recorded steps.");
   addForEachRank(&metrics, jobs, [](const RankDump& d) { return ratesOf(d).bytesPerSecond; });
-  metrics.begin("moecomm_step_under_way_seconds", "gauge", "How long the step that has not ended lasts; 0: none.");
+  metrics.begin("moecomm_step_under_way_seconds", "gauge", "Time since the pending step began; 0: no step is pending.");
   addForEachRank(&metrics, jobs, [](const RankDump& d) {
     return d.steps.empty() || d.steps.back().end != 0 ? 0.0 : secondsOf(d.taken - d.steps.back().begin);
   });

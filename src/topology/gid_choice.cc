@@ -77,7 +77,7 @@ GidChoice chooseGid(LinkLayer layer, const std::vector<GidEntry>& table, const R
 
 std::string whyApart(const RdmaAddress& mine, const RdmaAddress& theirs) {
   if (mine.layer != theirs.layer) {
-    return "one end is InfiniBand, the other Ethernet; MOECOMM_RDMA_LINK_LAYER chooses one for all ranks";
+    return "one end is InfiniBand, the other Ethernet; set MOECOMM_RDMA_LINK_LAYER to the same value on all ranks";
   }
   if (mine.layer == LinkLayer::infiniBand) {
     if (GidPrefix{mine.gid, kSubnetBits}.covers(theirs.gid)) return "";
@@ -86,7 +86,7 @@ std::string whyApart(const RdmaAddress& mine, const RdmaAddress& theirs) {
   const GidKind kind = kindOf(mine.gid), other = kindOf(theirs.gid);
   if (kind == other) return "";
   return fmt::format(
-      "{} is {}, {} is {}; MOECOMM_RDMA_GID_FAMILY or MOECOMM_RDMA_GID_PREFIX chooses alike on all ranks",
+      "{} is {}, {} is {}; set MOECOMM_RDMA_GID_FAMILY or MOECOMM_RDMA_GID_PREFIX to the same value on all ranks",
       textOf(mine.gid), nameOf(kind), textOf(theirs.gid), nameOf(other));
 }
 

@@ -166,7 +166,8 @@ NicPort findNamed(const NicName& name, const std::vector<NicPort>& ports) {
     if (port.name == name) return port;
     known += (known.empty() ? "" : ", ") + textOf(port.name);
   }
-  throw refusal(fmt::format("{}, which is not here; here are {}", textOf(name), known.empty() ? "none" : known));
+  throw refusal(
+      fmt::format("{}, which this machine does not have; it has {}", textOf(name), known.empty() ? "none" : known));
 }
 
 NicChoice takeNamed(const NicList& list, const std::vector<NicPort>& ports, LinkLayer wanted) {

@@ -182,7 +182,7 @@ Prerequisite checkAcs(const Rdma& rdma) {
   constexpr const char* kName = "ACS";
   if (rdma.plans.empty()) return unknown(kName, rdma.nics.reason);
   return unknown(
-      kName, "the registers of PCIe bridges are for root alone",
+      kName, "only root can read the registers of PCIe bridges",
       "as root: lspci -vvv | grep ACSCtl; where a bridge between GPU and adapter shows SrcValid+, disable ACS "
       "in the firmware or by setpci, else their traffic goes through the processor");
 }

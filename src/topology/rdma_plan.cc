@@ -38,8 +38,8 @@ int queuePairsPerPeer(int wanted, int limit, int peers) {
   const int count = wanted > 0 ? wanted : chosen;
   if (limit == 0 || peers == 0 || count <= limit / peers) return count;
   if (wanted == 0 && limit >= peers) return limit / peers;
-  throw Error(moeUnsupported, fmt::format("the adapter has {} queue pairs: not {} for each of {} peers", limit,
-                                          wanted > 0 ? wanted : 1, peers));
+  throw Error(moeUnsupported, fmt::format("the adapter has {} queue pairs, too few for {} per peer with {} peers",
+                                          limit, wanted > 0 ? wanted : 1, peers));
 }
 
 double secondsUntilLost(int ackTimeout, int retries) {

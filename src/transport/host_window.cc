@@ -42,7 +42,7 @@ Fd makeFile(std::size_t bytes) {
 void requireWindowFile(int fd, std::uint64_t bytes, const std::string& whose) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    throw Error(moeRemoteError, whose + " is a file that could be cut: it is not sealed");
+    throw Error(moeRemoteError, whose + " is not sealed, so its owner could truncate it");
   }
   struct stat info {};
   if (::fstat(fd, &info) != 0) throw systemError("cannot see how large " + whose + " is");

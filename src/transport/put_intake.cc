@@ -16,7 +16,8 @@ struct PutIntake::Shared {
 };
 
 PutIntake::PutIntake(Backend& backend, std::uint32_t slots) : backend_(backend), slots_(slots) {
-  if (slots == 0 || (slots & (slots - 1)) != 0) throw Error(moeInternalError, "a ring's slots are no power of two");
+  if (slots == 0 || (slots & (slots - 1)) != 0)
+    throw Error(moeInternalError, "the number of slots of a ring is not a power of two");
   shared_ = backend.allocateHostVisible(sizeof(Shared) + slots * sizeof(PutSlot));
   reserved_ = backend.allocatePrivate(kLineBytes, {});
 }

@@ -104,7 +104,7 @@ TEST(LlSetsMemory, GrowsWithThem) {
   config.llSets = 5;
   moeMemorySize_t size = MOE_MEMORY_SIZE_INITIALIZER;
   EXPECT_EQ(moeCommGetMemorySize(8, &config, &size), moeInvalidArgument);
-  EXPECT_TRUE(says(moeGetLastError(nullptr), "config.llSets is 5; allowed are 1 to 4"));
+  EXPECT_TRUE(says(moeGetLastError(nullptr), "config.llSets is 5; it must be 1 to 4"));
 }
 
 MOE_INSTANTIATE_BACKENDS(LlSets);

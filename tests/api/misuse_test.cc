@@ -168,7 +168,7 @@ class Misuser {
       args.outRowsMax = 8;
       args.describe.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes_) + rng_.below(8 * 4);
     });
-    add("moeMemAlloc has given only ", [this](auto& args) {
+    add("the block of moeMemAlloc has only ", [this](auto& args) {
       args.outRows = windowBlock();
       args.outRowsMax = std::numeric_limits<std::int64_t>::max() - rng_.below(1 << 20);
     });
@@ -211,7 +211,7 @@ class Misuser {
     all.push_back([this] { expectRefusal(moeComplete(someHandle(), context_.stream()), "nothing of this handle"); });
     all.push_back([this] {
       moeHandleView_t view = MOE_HANDLE_VIEW_INITIALIZER;
-      expectRefusal(moeHandleGetView(someHandle(), &view), "only a LL handle of layout RANK_MAJOR");
+      expectRefusal(moeHandleGetView(someHandle(), &view), "only an LL handle of layout RANK_MAJOR");
     });
     all.push_back([this] {
       moeArrivals_t arrivals = MOE_ARRIVALS_INITIALIZER;

@@ -138,7 +138,7 @@ constexpr Spoiled kSpoiled[] = {
     {[](DispatchFields& args, moePayload_t*) { args.payloadCount = -1; }, "args.payloadCount is -1"},
     {[](DispatchFields& args, moePayload_t*) { args.payloads = nullptr; }, "args.payloads is NULL"},
     {[](DispatchFields&, moePayload_t* p) { p[1].size = 8; },
-     "args.payloads[1].size is 8, but that of the first payload 64"},
+     "args.payloads[1].size is 8, must be that of the first payload, 64"},
     {[](DispatchFields&, moePayload_t* p) { p[1].bytes = 6; }, "args.payloads[1].bytes is 6, must be a multiple of 4"},
     {[](DispatchFields&, moePayload_t* p) { p[0].bytes = 0; }, "args.payloads[0].bytes is 0"},
     {[](DispatchFields&, moePayload_t* p) { p[0].bytes = 80; }, "args.payloads have 84 bytes for a row"},
@@ -150,7 +150,7 @@ constexpr Spoiled kSpoiled[] = {
     {[](DispatchFields&, moePayload_t* p) { p[0].inRowStride = 6; }, "args.payloads[0].inRowStride is 6"},
     {[](DispatchFields&, moePayload_t* p) { p[0].outWordStride = -4; }, "args.payloads[0].outWordStride is -4"},
     {[](DispatchFields&, moePayload_t* p) { p[0].outLayout = moeScales128x4, p[0].outRowStride = 64; },
-     "but outLayout is moeScales128x4, which has its own"},
+     "but outLayout moeScales128x4 takes no strides"},
     {[](DispatchFields&, moePayload_t* p) { p[0].outRowStride = 4; }, "share memory"},
     {[](DispatchFields&, moePayload_t* p) { p[1].out = p[0].out; }, "overlaps"},
     {[](DispatchFields&, moePayload_t* p) { p[1].out = const_cast<void*>(p[0].in); }, "overlaps"},
@@ -255,8 +255,8 @@ TEST_P(Payloads, ThatAreAnArrayAreAloneAlignedAndDense) {
       EXPECT_EQ(calls.dispatch(args), moeInvalidArgument) << sentence;
       EXPECT_TRUE(says(context.error(), sentence));
     };
-    refuses("an array is alone", [](auto& args, auto&) { args.payloadCount = 2; });
-    refuses("but it has strides", [](auto&, auto& payload) { payload.inRowStride = 16; });
+    refuses("args.payloadCount is 2, must be 1 with moePayloadArray", [](auto& args, auto&) { args.payloadCount = 2; });
+    refuses("but a stride is not 0", [](auto&, auto& payload) { payload.inRowStride = 16; });
     refuses("its rows have 12 bytes, must be a multiple of 16", [](auto&, auto& payload) { payload.bytes = 12; });
     refuses("args.payloads[0].in is ", [&](auto&, auto& payload) { payload.in = in + 4; });
     refuses("not aligned to 16 bytes", [&](auto&, auto& payload) { payload.in = in + 4; });

@@ -190,7 +190,7 @@ TEST_P(Placements, ThatCannotBeAreRefusedAndChangeNothing) {
     refuses(wrong, "placement.logical is NULL");
     wrong = right();
     wrong.ranks = nullptr;
-    refuses(wrong, "one is not enough");
+    refuses(wrong, "they must be given together");
     wrong = twoCopies(logical);
     wrong.physicalExperts = 3;
     refuses(wrong, "placement.physicalExperts is 3, but the handle has 4 experts");

@@ -83,7 +83,7 @@ TEST_P(HostRefusal, OfADispatchLetsTheCommunicatorGoOn) {
       refuses("args.outRowsMax is -1, must be 0 or more", [](auto& args) { args.outRowsMax = -1; });
       if (perExpert) {
         refuses("args.describe.outTopkIdx is ", [&](auto& args) { args.describe.outTopkIdx = bytes; });
-        EXPECT_TRUE(says(context.error(), "it is for FLAT and RANK_MAJOR"));
+        EXPECT_TRUE(says(context.error(), "this output needs FLAT or RANK_MAJOR"));
       } else {
         refuses("args.describe.outTopkIdx is ", [&](auto& args) { args.describe.outTopkIdx = bytes + 2; });
       }
@@ -172,7 +172,7 @@ TEST_P(HostRefusal, MoreRowsThanABlockCanHoldAreNotMultipliedAway) {
     args.outRows = block;
     args.outRowsMax = std::int64_t{1} << 59;
     EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
-    EXPECT_TRUE(says(context.error(), "but moeMemAlloc has given only 256 there"));
+    EXPECT_TRUE(says(context.error(), "but the block of moeMemAlloc has only 256 from there on"));
   });
 }
 
@@ -213,7 +213,7 @@ TEST_P(HostRefusal, WhatIsDestroyedIsNotUsed) {
     const moeHandle_t handle = calls.handle();
     MOE_EXPECT_OK(moeHandleDestroy(handle), context);
     EXPECT_EQ(moeHandleDestroy(handle), moeInvalidArgument);
-    EXPECT_TRUE(says(moeGetLastError(nullptr), "handle is none, or has been destroyed"));
+    EXPECT_TRUE(says(moeGetLastError(nullptr), "handle is invalid or already destroyed"));
     EXPECT_EQ(calls.route(), moeInvalidArgument);
     moeCounts_t counts = MOE_COUNTS_INITIALIZER;
     EXPECT_EQ(moeHandleGetCounts(handle, &counts), moeInvalidArgument);
@@ -226,8 +226,8 @@ TEST_P(HostRefusal, WhatIsDestroyedIsNotUsed) {
   ASSERT_EQ(moeCommInit(&comm, 1, 0, &id, &alone), moeSuccess);
   ASSERT_EQ(moeCommDestroy(comm), moeSuccess);
   EXPECT_EQ(moeCommDestroy(comm), moeInvalidArgument);
-  EXPECT_TRUE(says(moeGetLastError(nullptr), "comm is none, or has been destroyed"));
-  EXPECT_TRUE(says(moeGetLastError(comm), "comm is none, or has been destroyed"));
+  EXPECT_TRUE(says(moeGetLastError(nullptr), "comm is NULL, invalid or already destroyed"));
+  EXPECT_TRUE(says(moeGetLastError(comm), "comm is NULL, invalid or already destroyed"));
   moeHandle_t handle = nullptr;
   const moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
   EXPECT_EQ(moeHandleCreate(&handle, comm, &shape), moeInvalidArgument);

@@ -283,7 +283,8 @@ TEST_P(Usage, BadCastsAreNamed) {
     bad.outRows = memory;
     bad.cast.outScales = static_cast<std::uint8_t*>(window) + 1008;
     bad.outRowsMax = 4;
-    refuses(moeModeHt, bad, "args.cast.outScales needs 32 bytes, but moeMemAlloc has given only 16 there");
+    refuses(moeModeHt, bad,
+            "args.cast.outScales needs 32 bytes, but the block of moeMemAlloc has only 16 from there on");
     MOE_EXPECT_OK(moeMemFree(context.comm, window), context);
     bad = good;
     bad.cast.type = 7;

@@ -12,7 +12,7 @@ export MOECOMM_LOG_LEVEL=${MOECOMM_LOG_LEVEL:-none}
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}
 failed=0
 # The report of rank 1 when its adapter refuses a write of rank 0 and ends the queue pair.
-refused="rank 1: the connection with rank 0 broke: the adapter here has refused what that rank wrote"
+refused="rank 1: the connection with rank 0 broke: the adapter here has refused that rank's writes"
 # Every kind of mishap that the adapters make up for, except rnr. rnr strikes requests that take a receive, and puts are
 # plain writes, which take none.
 all_mishaps='seed=4 drop=10 delay=30 duplicate=50 reorder=50 slow_cqe=50 ignore_doorbell=2'

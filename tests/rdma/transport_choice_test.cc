@@ -94,7 +94,7 @@ TEST(TransportChoice, StepsRingIfTheyReachTheRegisters) {
 TEST(TransportChoice, AThreadRingsForStepsThatDoNotReachTheRegisters) {
   LogLines lines;
   expectWorks({HostPages::registers}, moeTransportIbgda, &lines);
-  expectSaid(lines, "a thread rings for steps, as they cannot: this GPU cannot reach an adapter's registers");
+  expectSaid(lines, "a thread rings for steps, because they cannot: this GPU cannot reach an adapter's registers");
   expectSaid(lines, "warn: moecomm warn [rank 1/2] net: rail 0: mlx5_0");
 }
 

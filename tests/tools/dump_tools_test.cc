@@ -119,7 +119,7 @@ TEST(DumpTools, RefuseWhatIsNoDump) {
   EXPECT_NE(refusal(kText, "recorder", "trace").find("no dump"), std::string::npos);
   EXPECT_NE(refusal(kText, "\"version\":1", "\"version\":2").find("version is 2"), std::string::npos);
   EXPECT_NE(refusal(kText, "\"rank\":1", "\"rank\":2").find("rank 2 of 2"), std::string::npos);
-  EXPECT_NE(refusal(kText, "950,0,10", "950,9,10").find("a rank that is none"), std::string::npos);
+  EXPECT_NE(refusal(kText, "950,0,10", "950,9,10").find("a rank that does not exist"), std::string::npos);
   EXPECT_NE(refusal(kText, "\"begin_ns\"", "\"began_ns\""), "none");
   EXPECT_NE(refusal(kText, "[1,\"moe", "[\"1\",\"moe"), "none");
   EXPECT_EQ(refusal(kText, "", ""), "none");

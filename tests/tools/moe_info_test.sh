@@ -20,7 +20,7 @@ echo '400 Gb/sec (4X NDR)' >"$port/rate"
 echo fe80:0000:0000:0000:0000:0000:0000:0001 >"$port/gids/0"
 echo 'IB/RoCE v1' >"$port/gid_attrs/types/0"
 SYSFS_PATH=$adapters "$1" | grep -Eq '^ *rail 0: mlx5_9, InfiniBand 400 Gb/sec'
-MOECOMM_NICS=none_such "$1" | grep -Eq '^RDMA: none \(MOECOMM_NICS names none_such, which is not here'
+MOECOMM_NICS=none_such "$1" | grep -Eq '^RDMA: none \(MOECOMM_NICS names none_such, which this machine does not have'
 "$1" --json | python3 -c '
 import json, sys
 report = json.load(sys.stdin)
@@ -50,7 +50,7 @@ MOECOMM_NICS=none_such fails 1 "$1" --check
 [ "$(cut -d: -f1 "$adapters/out" | sort -u | tr '\n' ' ')" = 'cuda host rdma ' ] || { cat "$adapters/out"; exit 1; }
 [ "$2" = 1 ] || fails 1 "$1" --check cuda
 fails 2 "$1" --check rmda
-[ "$(head -n 1 "$adapters/err")" = 'moe_info: --check: rmda is none of all, cuda, host, rdma; did you mean rdma?' ] ||
+[ "$(head -n 1 "$adapters/err")" = 'moe_info: --check: rmda is not one of all, cuda, host, rdma; did you mean rdma?' ] ||
   { cat "$adapters/err"; exit 1; }
 # --explain: five lines, and shapes that cannot be.
 "$1" --explain --backend host --ranks 16 --domain-size 8 --tokens 64 --layout rank-major >"$adapters/out"
@@ -73,7 +73,7 @@ for option in '' --json --help; do
     echo "lost output of moe_info $option is taken for success"
     exit 1
   fi
-  [ "$said" = 'moe_info: standard output: No space left on device; what was to be written there is lost' ] ||
+  [ "$said" = 'moe_info: standard output: No space left on device; its output is lost' ] ||
     { echo "moe_info $option says: $said"; exit 1; }
 done
 # A file of hwloc's name that is no library stands for a machine without hwloc. moe_info leaves out what hwloc knows and

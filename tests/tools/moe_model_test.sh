@@ -17,7 +17,7 @@ assert cases[1]["ht"]["dispatch"]["bound"] == "rail"' "$dir/case.json"
 "$model" --transport proxy --ranks 2048 | grep -q 'posting'
 status=0
 "$model" --ranks 20 2>"$dir/error" || status=$?
-[ "$status" = 2 ] && grep -q '20 ranks are no whole number of domains of 8' "$dir/error"
+[ "$status" = 2 ] && grep -q '20 ranks do not divide into domains of 8' "$dir/error"
 status=0
 "$model" --topk 0 >/dev/null 2>&1 || status=$?
 [ "$status" = 2 ]
@@ -25,7 +25,7 @@ status=0
 "$model" --plot="$dir/scaling.svg" | grep -q '^Published and measured'
 status=0
 "$model" --ranks 64 --plot="$dir/case.svg" >/dev/null 2>"$dir/error" || status=$?
-[ "$status" = 2 ] && grep -q 'it goes with --json alone' "$dir/error" && [ ! -e "$dir/case.svg" ]
+[ "$status" = 2 ] && grep -q 'and can be combined only with --json' "$dir/error" && [ ! -e "$dir/case.svg" ]
 if [ -n "${MOECOMM_UPDATE_DOCS:-}" ]; then
   cp "$dir/scaling.svg" "$image"
 fi
@@ -42,7 +42,7 @@ if said=$("$model" --help 2>&1 >/dev/full); then
   echo 'lost help is taken for success'
   exit 1
 fi
-[ "$said" = 'moe_model: standard output: No space left on device; what was to be written there is lost' ]
+[ "$said" = 'moe_model: standard output: No space left on device; its output is lost' ]
 if "$model" --json=/dev/full >/dev/null 2>&1; then
   echo 'a lost report is taken for success'
   exit 1

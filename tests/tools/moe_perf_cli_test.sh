@@ -41,17 +41,17 @@ for tool in "$@"; do
 done
 
 # Wrong options.
-refuses 'moe_perf: there is no option --tokns; did you mean --tokens?' --tokns 5
-refuses 'moe_perf: there is no option --hiden; did you mean --hidden?' --hiden=5 --mode ll
-refuses 'moe_perf: there is no option --bandwidth' --bandwidth
-refuses 'moe_perf: no option takes 4096' 4096
-refuses 'moe_perf: --mode: htt is none of auto, ht, ll; did you mean ht?' --mode htt
-refuses 'moe_perf: --hidden: abc is no whole number from 1 to 2147483647' --hidden abc
-refuses 'moe_perf: --topk: 33 is no whole number from 1 to 32' --topk 33
+refuses 'moe_perf: unknown option --tokns; did you mean --tokens?' --tokns 5
+refuses 'moe_perf: unknown option --hiden; did you mean --hidden?' --hiden=5 --mode ll
+refuses 'moe_perf: unknown option --bandwidth' --bandwidth
+refuses 'moe_perf: unexpected argument 4096' 4096
+refuses 'moe_perf: --mode: htt is not one of auto, ht, ll; did you mean ht?' --mode htt
+refuses 'moe_perf: --hidden: abc is not a whole number from 1 to 2147483647' --hidden abc
+refuses 'moe_perf: --topk: 33 is not a whole number from 1 to 32' --topk 33
 refuses 'moe_perf: --tokens: 1:8:y2: expected xFACTOR or +STEP behind the second colon' --tokens 1:8:y2
-refuses 'moe_perf: --tokens: 1048577 cases, of at most 1000' --tokens 0:1048576:+1
-refuses 'moe_perf: --across: modes is none of format, layout, mode, none, sms, wire; did you mean mode?' --across modes
-refuses 'moe_perf: --csv has a line for each case, and --soak has none: use --json' --csv "$work/x" --soak 3
+refuses 'moe_perf: --tokens: 1048577 cases, at most 1000 allowed' --tokens 0:1048576:+1
+refuses 'moe_perf: --across: modes is not one of format, layout, mode, none, sms, wire; did you mean mode?' --across modes
+refuses 'moe_perf: --csv has a line for each case, but --soak has no cases: use --json' --csv "$work/x" --soak 3
 
 # Before the ranks meet, moe_perf refuses reports that cannot be written. Rank 0 of several ranks does so too.
 refuses "moe_perf: --json: cannot write $work/none/x.json: No such file or directory" \
@@ -148,7 +148,7 @@ refuses "moe_perf: --compare: cannot read $work/none.json: No such file or direc
   --ranks-as-threads 2 --compare "$work/none.json"
 "$perf" --from "$work/help" --plot "$work/x.svg" 2>"$work/err"
 [ $? = 2 ] || fail 'the status of --from with no report'
-grep -q "^moe_perf: --from: $work/help is no report of moe_perf --json$" "$work/err" || fail "--from: $(cat "$work/err")"
+grep -q "^moe_perf: --from: $work/help is not a report of moe_perf --json$" "$work/err" || fail "--from: $(cat "$work/err")"
 
 if [ $failures -gt 0 ]; then
   echo "$failures checks failed"

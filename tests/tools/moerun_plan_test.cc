@@ -98,8 +98,8 @@ TEST(MoerunBind, RefusesMoreRanksThanThereIsRoomFor) {
     }
     return "not refused";
   };
-  EXPECT_EQ(refusal(Bind::core, 5), "--bind core: 5 ranks on this host, but cores that moerun may use: 4");
-  EXPECT_EQ(refusal(Bind::share, 9), "--bind share: 9 ranks on this host, but processors that moerun may use: 8");
+  EXPECT_EQ(refusal(Bind::core, 5), "--bind core: 5 ranks on this host, but moerun may use only 4 cores");
+  EXPECT_EQ(refusal(Bind::share, 9), "--bind share: 9 ranks on this host, but moerun may use only 8 processors");
   std::vector<Placement> elsewhere = {{0, 0, 1, "far", false, {}}};
   EXPECT_THROW(bindRanks(Bind::core, &elsewhere), Error);
 }

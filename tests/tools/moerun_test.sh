@@ -86,8 +86,8 @@ check 'a share for one rank is everything' "$(allowed)" "$(allowed "$moerun" -n 
 check 'only what moerun may use is shared' "$(one)" "$(allowed taskset -c "$(one)" "$moerun" -n 1 --no-tag --bind share)"
 for bind in core share; do
   taskset -c "$(one)" "$moerun" -n 2 --bind $bind true 2>"$work/err"
-  check "--bind $bind refuses more ranks than there is room for" "1 moerun: --bind $bind: 2 ranks on this host, but $(
-    [ $bind = core ] && echo cores || echo processors) that moerun may use: 1" "$? $(cat "$work/err")"
+  check "--bind $bind refuses more ranks than there is room for" "1 moerun: --bind $bind: 2 ranks on this host, but moerun may use only 1 $(
+    [ $bind = core ] && echo cores || echo processors)" "$? $(cat "$work/err")"
 done
 if [ "$(nproc)" -ge 2 ]; then
   run -n 2 --no-tag --bind share sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status
@@ -103,17 +103,17 @@ Environment:
 Examples:' "$(grep -E '^(Exit status|Environment|Examples):$' "$work/out")"
 check 'the help fits a terminal' 0 "$(awk 'length > 100' "$work/out" | wc -l)"
 run -n 2 --tmeout 5 true
-check 'a misspelt option is named' 'moerun: there is no option --tmeout; did you mean --timeout?' "$(head -1 "$work/err")"
+check 'a misspelt option is named' 'moerun: unknown option --tmeout; did you mean --timeout?' "$(head -1 "$work/err")"
 run -n 2 --gr 5 true
-check 'an abbreviated option is named' 'moerun: there is no option --gr; did you mean --grace?' "$(head -1 "$work/err")"
+check 'an abbreviated option is named' 'moerun: unknown option --gr; did you mean --grace?' "$(head -1 "$work/err")"
 run -n 0 true
-check 'a rank count that cannot be is named' 'moerun: --ranks: 0 is no whole number from 1 to 65536' "$(head -1 "$work/err")"
+check 'a rank count that cannot be is named' 'moerun: --ranks: 0 is not a whole number from 1 to 65536' "$(head -1 "$work/err")"
 run -n 1 --timeout soon true
-check 'a timeout that is no number is named' 'moerun: --timeout: soon is no number of seconds from 0 to 1000000000' \
+check 'a timeout that is no number is named' 'moerun: --timeout: soon is not a number of seconds from 0 to 1000000000' \
   "$(head -1 "$work/err")"
 
 run -n 1 --bind everything true
-check '--bind knows its words' '2 1' "$status $(grep -c -- '--bind: everything is none of core, none, share$' "$work/err")"
+check '--bind knows its words' '2 1' "$status $(grep -c -- '--bind: everything is not one of core, none, share$' "$work/err")"
 
 # ---- Failures ----
 run -n 3 --grace 0.2 sh -c 'if [ $MOECOMM_RANK = 1 ]; then exit 7; fi; sleep 30'
@@ -232,7 +232,7 @@ check 'a name that a shell would run is refused' \
 check 'no rank starts then' 1 $status
 env "MOECOMM_A;touch $work/hacked;B=1" "$moerun" -n 1 --hosts nodea --ssh "$work/ssh" true 2>"$work/err"
 check 'a setting whose name a shell would run is left out' \
-  "0 moerun: 'MOECOMM_A;touch $work/hacked;B' is not passed to other hosts: a shell takes no such name for a variable's" \
+  "0 moerun: 'MOECOMM_A;touch $work/hacked;B' is not passed to other hosts: a shell does not accept it as the name of a variable" \
   "$? $(cat "$work/err")"
 check 'no name was run' false "$([ -e "$work/hacked" ] && echo true || echo false)"
 
@@ -261,7 +261,7 @@ check '--bind refuses ranks on other hosts' \
 run -n 3 --hosts nodea:1,nodeb:1 --ssh "$work/ssh" true
 check 'too few slots are refused' 1 $status
 run -n 1 --hosts -oProxyCommand=x --ssh "$work/ssh" true
-check 'a host that looks like an option is refused' 1 "$(grep -c 'is no host name' "$work/err")"
+check 'a host that looks like an option is refused' 1 "$(grep -c 'invalid host name' "$work/err")"
 
 if [ $failures -gt 0 ]; then
   echo "$failures checks failed"

@@ -120,13 +120,13 @@ class Unread(unittest.TestCase):
             job = start("-n", "1", "echo", "hello", stdout=full)
             said = job.stderr.read().decode()
             self.assertEqual(self.ended(job), 1)
-        self.assertEqual(said, "moerun: standard output: No space left on device; what was to be written there is lost\n")
+        self.assertEqual(said, "moerun: standard output: No space left on device; its output is lost\n")
 
     def test_lost_help_is_no_success(self):
         with open("/dev/full", "w") as full:
             lost = subprocess.run([MOERUN, "--help"], stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
         self.assertEqual((lost.returncode, lost.stderr), (
-            1, b"moerun: standard output: No space left on device; what was to be written there is lost\n"))
+            1, b"moerun: standard output: No space left on device; its output is lost\n"))
 
     def test_a_reader_that_leaves_is_said_and_the_work_goes_on(self):
         job = start("-n", "1", "sh", "-c", "for i in $(seq 30000); do echo line; done; echo done >&2")
@@ -135,7 +135,7 @@ class Unread(unittest.TestCase):
         said = job.stderr.read().decode()
         self.assertEqual(self.ended(job), 1)
         self.assertIn("[0] done\n", said)
-        self.assertIn("moerun: standard output: Broken pipe; what was to be written there is lost\n", said)
+        self.assertIn("moerun: standard output: Broken pipe; its output is lost\n", said)
 
     def test_output_that_is_not_read_until_the_end_is_counted(self):
         job = start("-n", "1", "--timeout", "1", "sh", "-c", TALK)

@@ -63,7 +63,7 @@ TEST(PerfCompare, RefusesOtherWorkAndNamesTheFields) {
       << comparison.text;
   EXPECT_FALSE(comparisonSays(comparison, "ratio"));
   const ReportComparison missing = compare(storedPairs({8}, 100), storedPairs({16}, 100), {"old.json"});
-  EXPECT_TRUE(comparisonSays(missing, "not compared: 16 tokens: old.json has no case of as many tokens\n"))
+  EXPECT_TRUE(comparisonSays(missing, "not compared: 16 tokens: old.json has no case with this number of tokens\n"))
       << missing.text;
 }
 
@@ -182,16 +182,16 @@ std::string refusalToRead(const std::string& content) {
 
 TEST(PerfCompare, ReadsOnlyReportsOfCases) {
   EXPECT_EQ(refusalToRead(storedPairs({8}, 100).dump()), "taken");
-  EXPECT_EQ(refusalToRead("{"), "report.json is no report of moe_perf --json");
-  EXPECT_EQ(refusalToRead("[]"), "report.json is no report of moe_perf --json");
-  const std::string start = "report.json is no report of cases by moe_perf --json: case 1: ";
-  EXPECT_EQ(refusalToRead("[5]"), start + "it is no object");
-  EXPECT_EQ(refusalToRead(R"([{"tokens": "8"}])"), start + "tokens is no whole number");
+  EXPECT_EQ(refusalToRead("{"), "report.json is not a report of moe_perf --json");
+  EXPECT_EQ(refusalToRead("[]"), "report.json is not a report of moe_perf --json");
+  const std::string start = "report.json is not a report of cases of moe_perf --json: case 1: ";
+  EXPECT_EQ(refusalToRead("[5]"), start + "it is not an object");
+  EXPECT_EQ(refusalToRead(R"([{"tokens": "8"}])"), start + "tokens is not a whole number");
   Cases untimed = storedPairs({8}, 100);
   untimed[0]["step_us"]["median"] = 0;
-  EXPECT_EQ(refusalToRead(untimed.dump()), start + "step_us.median is no time above 0");
+  EXPECT_EQ(refusalToRead(untimed.dump()), start + "step_us.median is not a time above 0");
   Cases soaked = Cases::parse(jsonText(Provenance{}, Options{}, SoakResult{}));
-  EXPECT_EQ(refusalToRead(soaked.dump()), start + "dispatch_us.min is no time above 0");
+  EXPECT_EQ(refusalToRead(soaked.dump()), start + "dispatch_us.min is not a time above 0");
 }
 
 }  // namespace

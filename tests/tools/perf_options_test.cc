@@ -45,8 +45,8 @@ TEST(PerfTokens, RefusalsNameTheWordAndWhatWasExpected) {
   EXPECT_EQ(refusalOf("1:8:x2:x3"), "1:8:x2:x3: expected BEGIN:END:xFACTOR or BEGIN:END:+STEP");
   EXPECT_EQ(refusalOf("1:8:"), "1:8:: expected BEGIN:END:xFACTOR or BEGIN:END:+STEP");
   EXPECT_EQ(refusalOf("0:8:x2"), "0:8:x2: 0 times a factor stays 0: begin at 1, or give +STEP");
-  EXPECT_EQ(refusalOf("1:8:x1"), "1:8:x1: a factor is at least 2");
-  EXPECT_EQ(refusalOf("1:8:+0"), "1:8:+0: a step is at least 1");
+  EXPECT_EQ(refusalOf("1:8:x1"), "1:8:x1: a factor must be at least 2");
+  EXPECT_EQ(refusalOf("1:8:+0"), "1:8:+0: a step must be at least 1");
   EXPECT_EQ(refusalOf("9:8:x2"), "9:8:x2: begins at 9, above its end 8");
   EXPECT_EQ(refusalOf("2000000"), "2000000: 2000000 is not from 0 to 1048576");
   EXPECT_EQ(refusalOf("-1"), "-1: -1 is not from 0 to 1048576");
@@ -76,7 +76,7 @@ TEST(PerfOptions, EveryRuleIsRefusedWithItsSentence) {
   }
   EXPECT_EQ(firstLineOf("--from x --plot y --hidden 64"),
             "moe_perf: --from runs nothing: it cannot be combined with --hidden");
-  EXPECT_EQ(firstLineOf("--hidden 7"), "moe_perf: --hidden 7: a row of 14 bytes is no multiple of 16");
+  EXPECT_EQ(firstLineOf("--hidden 7"), "moe_perf: --hidden 7: a row of 14 bytes is not a multiple of 16");
 }
 
 TEST(PerfOptions, NoRuleIsInTheWayOfWhatGoesTogether) {

@@ -238,7 +238,7 @@ TEST(BootstrapJoin, NamesTheRankThatIsStoppedWhenAllHaveCome) {
   });
   for (const int rank : {0, 1, 3}) {
     EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].result, moeTimeout);
-    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].sentence, "rank 2 did not do the join within 1500 ms");
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].sentence, "rank 2 did not complete the join within 1500 ms");
   }
 }
 
@@ -276,7 +276,8 @@ TEST(BootstrapJoin, NamesTheRankThatDoesNotComeToTheAllGather) {
   for (int rank = 0; rank < 20; ++rank) {
     if (rank == 18) continue;
     EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].result, moeTimeout);
-    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].sentence, "rank 18 did not do the all-gather within 1500 ms");
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].sentence,
+              "rank 18 did not complete the all-gather within 1500 ms");
   }
 }
 

@@ -125,7 +125,7 @@ TEST(Config, HasTheSameDefaultsOfRdmaAsTheStruct) {
   EXPECT_EQ(rdma.ackTimeout, other.ackTimeout);
   EXPECT_EQ(rdma.sys, other.sys);
   EXPECT_EQ(refusal(nullptr, {{"MOECOMM_RDMA_MTU", "1500"}}),
-            "MOECOMM_RDMA_MTU is \"1500\"; allowed are 256, 512, 1024, 2048, 4096");
+            "MOECOMM_RDMA_MTU is \"1500\"; it must be one of 256, 512, 1024, 2048, 4096");
 }
 
 TEST(Config, PrefersTheFieldToTheVariable) {
@@ -154,21 +154,21 @@ TEST(Config, CountsAnEmptyVariableAsUnset) {
 TEST(Config, RefusesMalformedVariables) {
   for (const char* text : {"12x", " 12", "12 ", "+12", "0x10", "1e3", "twelve", "99999999999999999999", "-"}) {
     EXPECT_EQ(refusal(nullptr, {{"MOECOMM_TOKENS_MAX", text}}),
-              std::string("MOECOMM_TOKENS_MAX is \"") + text + "\"; allowed are whole numbers from 1 to 1048576");
+              std::string("MOECOMM_TOKENS_MAX is \"") + text + "\"; it must be a whole number from 1 to 1048576");
   }
   EXPECT_EQ(refusal(nullptr, {{"MOECOMM_BACKEND", "CUDA"}}),
-            "MOECOMM_BACKEND is \"CUDA\"; allowed are auto, host, cuda");
+            "MOECOMM_BACKEND is \"CUDA\"; it must be one of auto, host, cuda");
   EXPECT_EQ(refusal(nullptr, {{"MOECOMM_LOG_LEVEL", "3"}}),
-            "MOECOMM_LOG_LEVEL is \"3\"; allowed are none, error, warn, info, debug, trace");
+            "MOECOMM_LOG_LEVEL is \"3\"; it must be one of none, error, warn, info, debug, trace");
 }
 
 TEST(Config, RefusesVariablesOutsideTheirRange) {
   EXPECT_EQ(refusal(nullptr, {{"MOECOMM_TOPK_MAX", "33"}}),
-            "MOECOMM_TOPK_MAX is \"33\"; allowed are whole numbers from 1 to 32");
+            "MOECOMM_TOPK_MAX is \"33\"; it must be a whole number from 1 to 32");
   EXPECT_EQ(refusal(nullptr, {{"MOECOMM_TOPK_MAX", "0"}}),
-            "MOECOMM_TOPK_MAX is \"0\"; allowed are whole numbers from 1 to 32");
+            "MOECOMM_TOPK_MAX is \"0\"; it must be a whole number from 1 to 32");
   EXPECT_EQ(refusal(nullptr, {{"MOECOMM_ROW_BYTES_MAX", "100"}}),
-            "MOECOMM_ROW_BYTES_MAX is \"100\"; allowed are multiples of 16 from 16 to 1048576");
+            "MOECOMM_ROW_BYTES_MAX is \"100\"; it must be a multiple of 16 from 16 to 1048576");
   EXPECT_EQ(resolve(nullptr, {{"MOECOMM_TOPK_MAX", "32"}}).topkMax, 32);
   EXPECT_EQ(resolve(nullptr, {{"MOECOMM_ROW_BYTES_MAX", "112"}}).rowBytesMax, 112);
 }
@@ -176,28 +176,28 @@ TEST(Config, RefusesVariablesOutsideTheirRange) {
 TEST(Config, RefusesFieldsOutsideTheirRange) {
   moeConfig_t user = kUnset;
   user.topkMax = 33;
-  EXPECT_EQ(refusal(&user), "config.topkMax is 33; allowed are 1 to 32");
+  EXPECT_EQ(refusal(&user), "config.topkMax is 33; it must be 1 to 32");
   user = kUnset;
   user.rowBytesMax = 7;
-  EXPECT_EQ(refusal(&user), "config.rowBytesMax is 7; allowed are multiples of 16 from 16 to 1048576");
+  EXPECT_EQ(refusal(&user), "config.rowBytesMax is 7; it must be a multiple of 16 from 16 to 1048576");
   user = kUnset;
   user.tokensMax = -1;
-  EXPECT_EQ(refusal(&user), "config.tokensMax is -1; allowed are 1 to 1048576");
+  EXPECT_EQ(refusal(&user), "config.tokensMax is -1; it must be 1 to 1048576");
   user = kUnset;
   user.device = -2;
-  EXPECT_EQ(refusal(&user), "config.device is -2; allowed are -1 to 1023");
+  EXPECT_EQ(refusal(&user), "config.device is -2; it must be -1 to 1023");
   user = kUnset;
   user.backend = 3;
-  EXPECT_EQ(refusal(&user), "config.backend is 3; allowed are 0 (auto), 1 (host), 2 (cuda)");
+  EXPECT_EQ(refusal(&user), "config.backend is 3; it must be one of 0 (auto), 1 (host), 2 (cuda)");
   user = kUnset;
   user.stagingRows = -2;
-  EXPECT_EQ(refusal(&user), "config.stagingRows is -2; allowed are -1 to 16777215");
+  EXPECT_EQ(refusal(&user), "config.stagingRows is -2; it must be -1 to 16777215");
   user = kUnset;
   user.llSets = 5;
-  EXPECT_EQ(refusal(&user), "config.llSets is 5; allowed are 1 to 4");
+  EXPECT_EQ(refusal(&user), "config.llSets is 5; it must be 1 to 4");
   user = kUnset;
   user.stagingAreas = 3;
-  EXPECT_EQ(refusal(&user), "config.stagingAreas is 3; allowed are 1 to 2");
+  EXPECT_EQ(refusal(&user), "config.stagingAreas is 3; it must be 1 to 2");
 }
 
 TEST(Config, KeepsTheCallersFunctions) {

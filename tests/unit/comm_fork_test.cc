@@ -53,8 +53,8 @@ int inFork(unsigned seconds, const std::function<void()>& body) {
 // Expects the sentence of a call that is refused in a forked process.
 void expectRefused(moeResult_t result, moeComm_t comm, pid_t owner, const char* call) {
   const std::string expected = "the communicator belongs to process " + std::to_string(owner) +
-                               ", which has forked this process (" + std::to_string(::getpid()) +
-                               "): here nothing but moeCommDestroy may be called";
+                               ", which forked this process (" + std::to_string(::getpid()) +
+                               "): only moeCommDestroy may be called here";
   const char* said = moeGetLastError(comm);
   if (result == moeInvalidUsage && said == expected) return;
   throw Error(moeInternalError, std::string(call) + " says " + std::to_string(result) + ": " + said + "\n");

@@ -74,7 +74,7 @@ TEST(LaunchEnvironment, NamesTheVariableThatMoerunLeftOut) {
   for (const auto& [name, value] : kMoerun) {
     const Refusal refused = refusal(without(kMoerun, name));
     EXPECT_EQ(refused.result, moeInvalidUsage);
-    EXPECT_EQ(refused.sentence, "moerun is recognised, but " + name + " is not set");
+    EXPECT_EQ(refused.sentence, "launched by moerun, but " + name + " is not set");
   }
 }
 
@@ -184,7 +184,7 @@ TEST(LaunchEnvironment, ReadsAPmiWithARoot) {
   EXPECT_EQ(found.launcher, "PMI");
   EXPECT_EQ(found.rootHost, "2001:db8::7");
   EXPECT_EQ(found.localRank, -1);
-  EXPECT_EQ(refusal(without(kPmi, "MOECOMM_ROOT")).sentence, "PMI is recognised, but MOECOMM_ROOT is not set");
+  EXPECT_EQ(refusal(without(kPmi, "MOECOMM_ROOT")).sentence, "launched by PMI, but MOECOMM_ROOT is not set");
 }
 
 TEST(LaunchEnvironment, PrefersLaunchersInTheDocumentedOrder) {
@@ -216,9 +216,9 @@ TEST(LaunchEnvironment, RefusesMalformedValues) {
     EXPECT_EQ(refused.result, moeInvalidArgument) << name << " = " << value;
     return refused.sentence;
   };
-  EXPECT_EQ(sentence("MOECOMM_RANK", "8"), "MOECOMM_RANK is \"8\"; allowed are whole numbers from 0 to 7");
-  EXPECT_EQ(sentence("MOECOMM_RANK", "x"), "MOECOMM_RANK is \"x\"; allowed are whole numbers from 0 to 7");
-  EXPECT_EQ(sentence("MOECOMM_NRANKS", "0"), "MOECOMM_NRANKS is \"0\"; allowed are whole numbers from 1 to 1024");
+  EXPECT_EQ(sentence("MOECOMM_RANK", "8"), "MOECOMM_RANK is \"8\"; it must be a whole number from 0 to 7");
+  EXPECT_EQ(sentence("MOECOMM_RANK", "x"), "MOECOMM_RANK is \"x\"; it must be a whole number from 0 to 7");
+  EXPECT_EQ(sentence("MOECOMM_NRANKS", "0"), "MOECOMM_NRANKS is \"0\"; it must be a whole number from 1 to 1024");
   for (const char* root :
        {"host", ":1", "host:", "host:0", "host:65536", "host:1x", "::1:80", "[::1:80", "[]:80", "a b:1"}) {
     EXPECT_NE(sentence("MOECOMM_ROOT", root).find("MOECOMM_ROOT is \""), std::string::npos) << root;
@@ -235,7 +235,7 @@ TEST(LaunchEnvironment, DoesNotRepeatASecretInItsMessages) {
 
 TEST(LaunchEnvironment, RefusesAPortThatTorchrunLeavesNoRoomAfter) {
   EXPECT_EQ(refusal(with(kTorchrun, "MASTER_PORT", "65535")).sentence,
-            "MASTER_PORT is \"65535\"; allowed are whole numbers from 1 to 65534");
+            "MASTER_PORT is \"65535\"; it must be a whole number from 1 to 65534");
 }
 
 }  // namespace

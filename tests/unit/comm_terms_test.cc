@@ -77,9 +77,9 @@ TEST(Terms, FitTheirWordsAtTheLimits) {
 TEST(Terms, OfARefusalAreNobodyElses) {
   for (const int rank : {0, Limits::kRanks - 1}) {
     EXPECT_EQ(said(Phase::dispatchOutput, DispatchOf{}.word(), refusedDispatchTerms(rank)),
-              "rank 0: moeDispatch: rank 1 has refused its arguments, as the error there says");
+              "rank 0: moeDispatch: rank 1 has refused its arguments; see the error on that rank");
     EXPECT_EQ(said(Phase::combineRows, packCombineTerms(16, 0, false, 0), refusedCombineTerms(rank)),
-              "rank 0: moeCombine: rank 1 has refused its arguments, as the error there says");
+              "rank 0: moeCombine: rank 1 has refused its arguments; see the error on that rank");
   }
   EXPECT_NE(refusedDispatchTerms(0), refusedDispatchTerms(Limits::kRanks - 1));
   EXPECT_NE(refusedCombineTerms(0), refusedCombineTerms(Limits::kRanks - 1));

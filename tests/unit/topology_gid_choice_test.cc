@@ -100,13 +100,13 @@ TEST(GidChoice, SaysWhichEndsCannotMeet) {
   EXPECT_EQ(apart(LinkLayer::ethernet, "10.1.0.1", "10.1.0.2"), "");
   EXPECT_EQ(apart(LinkLayer::ethernet, "10.1.0.1", "10.9.0.2"), "");  // there may be a route
   EXPECT_EQ(apart(LinkLayer::ethernet, "10.1.0.1", "fe80::2"),
-            "10.1.0.1 is IPv4, fe80::2 is link-local; MOECOMM_RDMA_GID_FAMILY or MOECOMM_RDMA_GID_PREFIX chooses alike "
-            "on all ranks");
+            "10.1.0.1 is IPv4, fe80::2 is link-local; set MOECOMM_RDMA_GID_FAMILY or MOECOMM_RDMA_GID_PREFIX to the "
+            "same value on all ranks");
   EXPECT_EQ(apart(LinkLayer::infiniBand, "fe80::1", "fe80::2"), "");
   EXPECT_EQ(apart(LinkLayer::infiniBand, "fe80::1", "fec0:0:0:7::2"),
             "fe80::1 and fec0:0:0:7::2 are in different InfiniBand subnets");
   EXPECT_EQ(whyApart({LinkLayer::infiniBand, {}}, {LinkLayer::ethernet, {}}),
-            "one end is InfiniBand, the other Ethernet; MOECOMM_RDMA_LINK_LAYER chooses one for all ranks");
+            "one end is InfiniBand, the other Ethernet; set MOECOMM_RDMA_LINK_LAYER to the same value on all ranks");
 }
 
 }  // namespace

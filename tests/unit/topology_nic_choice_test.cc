@@ -211,9 +211,9 @@ TEST(NicChoice, TakesTheAdaptersNamedForEachGpu) {
 TEST(NicChoice, RefusesWhatIsNotThere) {
   TestMachine machine = load("cloud_vm");
   EXPECT_EQ(refusal(machine, "mlx5_0,mlx5_9"),
-            "MOECOMM_NICS names mlx5_9, which is not here; here are mlx5_0, mlx5_1, mlx5_2, mlx5_3");
+            "MOECOMM_NICS names mlx5_9, which this machine does not have; it has mlx5_0, mlx5_1, mlx5_2, mlx5_3");
   EXPECT_EQ(refusal(machine, "mlx5_0:2"),
-            "MOECOMM_NICS names mlx5_0:2, which is not here; here are mlx5_0, mlx5_1, mlx5_2, mlx5_3");
+            "MOECOMM_NICS names mlx5_0:2, which this machine does not have; it has mlx5_0, mlx5_1, mlx5_2, mlx5_3");
   EXPECT_EQ(refusal(machine, "0=mlx5_0;1=mlx5_1;2=mlx5_2"), "MOECOMM_NICS names no adapter for GPU 3");
   EXPECT_EQ(refusal(machine, "7=mlx5_0"), "MOECOMM_NICS names adapters for GPU 7; the machine has 4 GPUs");
   machine.port("mlx5_1").fault = "its state is DOWN";

@@ -70,7 +70,7 @@ TEST_F(Doctor, FindsEverythingPresent) {
   EXPECT_EQ(about("mlx5 adapters"), "present: mlx5_0");
   EXPECT_EQ(about("stream memory operations"), "present: EnableStreamMemOPs: 1");
   EXPECT_EQ(about("IOMMU"), "present: out of the way (mlx5_0: none)");
-  EXPECT_EQ(about("ACS"), "not checkable here: the registers of PCIe bridges are for root alone");
+  EXPECT_EQ(about("ACS"), "not checkable here: only root can read the registers of PCIe bridges");
 }
 
 TEST_F(Doctor, MissesWhatIbgdaNeedsOfTheAdapter) {

@@ -72,12 +72,12 @@ TEST(HostWindow, AFileThatCouldBeCutIsNotMapped) {
   for (const int seals : {0, F_SEAL_GROW | F_SEAL_SEAL}) {
     const Outcome outcome = open(fileOf(kWindowBytes, seals).get());
     EXPECT_EQ(outcome.result, moeRemoteError);
-    EXPECT_EQ(outcome.sentence, "the window of rank 1 is a file that could be cut: it is not sealed");
+    EXPECT_EQ(outcome.sentence, "the window of rank 1 is not sealed, so its owner could truncate it");
   }
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   const Fd reader(ends[0]), writer(ends[1]);
-  EXPECT_EQ(open(writer.get()).sentence, "the window of rank 1 is a file that could be cut: it is not sealed");
+  EXPECT_EQ(open(writer.get()).sentence, "the window of rank 1 is not sealed, so its owner could truncate it");
 }
 
 TEST(HostWindow, AFileOfAnotherSizeIsNotMapped) {

@@ -227,10 +227,9 @@ TEST_F(WindowRegistration, SaysWhatIsMissingWhereBothAreRefused) {
 
 TEST_F(WindowRegistration, AGpuThatDoesNotKeepTheOrderIsRefused) {
   made.order = 0;
-  EXPECT_EQ(
-      refusal(),
-      "RDMA: GPU -1 does not see what adapters write in the order in which it comes, so no flag could be trusted; "
-      "use MOECOMM_TRANSPORT=tcp");
+  EXPECT_EQ(refusal(),
+            "RDMA: GPU -1 does not keep the order of an adapter's writes, so flags are unreliable; use "
+            "MOECOMM_TRANSPORT=tcp");
   EXPECT_TRUE(made.calls.empty());
 }
 
@@ -271,7 +270,7 @@ TEST(GpuDriver, SaysWhatIsMissingWithoutADriver) {
     FAIL() << "not refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.result(), moeUnsupported);
-    EXPECT_STREQ(error.what(), "RDMA: libnone.so.1 is not there, too old or shows no GPU");
+    EXPECT_STREQ(error.what(), "RDMA: libnone.so.1 is missing, too old, or shows no GPU");
   }
 }
 

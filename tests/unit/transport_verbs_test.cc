@@ -55,7 +55,7 @@ class VerbsMachine : public FakeRoot {
 TEST_F(VerbsMachine, IsRefusedWithoutAnAdapter) {
   EXPECT_EQ(refusal(moeUnsupported, [&] { chooseRails(setup(), sys()); }), "RDMA: this machine has no RDMA adapter");
   EXPECT_EQ(refusal(moeInvalidArgument, [&] { chooseRails(setup("mlx5_7"), sys()); }),
-            "MOECOMM_NICS names mlx5_7, which is not here; here are none");
+            "MOECOMM_NICS names mlx5_7, which this machine does not have; it has none");
 }
 
 // It is not enough that sysfs shows an adapter: libibverbs must show it too. On a kernel without RDMA, libibverbs
@@ -220,7 +220,7 @@ TEST(VerbsCard, IsRefusedWithItsRank) {
   const auto why = [](CardBytes bytes, int nranks = 3) {
     return refusal(moeInvalidUsage, [&] { decode(bytes, 5, nranks); });
   };
-  const std::string head = "RDMA: what rank 5 says about its connections ";
+  const std::string head = "RDMA: the card of rank 5 ";
   CardBytes bytes = encode(someCard());
   EXPECT_EQ(why(bytes, 4), head + "is for 3 ranks, not 4");
   EXPECT_EQ(why({1, 2, 3}), head + "has 3 bytes, too few");
@@ -361,7 +361,7 @@ TEST(VerbsSender, AFlushThatComesFirstIsTheOtherEndsFault) {
   EXPECT_EQ(failure.result, moeRemoteError);
   EXPECT_EQ(failure.rank, 5);
   EXPECT_EQ(failure.text,
-            "the connection with rank 5 broke: the adapter here has refused what that rank wrote (queue pair 0x11)");
+            "the connection with rank 5 broke: the adapter here has refused that rank's writes (queue pair 0x11)");
 }
 
 TEST(VerbsEvents, AreFatalOrNotes) {

@@ -125,7 +125,8 @@ Fd fetchFd(const Key& key, Deadline deadline) {
     set.wait(std::min(deadline.leftMs(), fetch.waitMsMax()));
     fetch.serve(set);
   }
-  if (!fetch.done()) throw Error(moeTimeout, fmt::format("nobody passed the descriptor in time ({})", fetch.problem()));
+  if (!fetch.done())
+    throw Error(moeTimeout, fmt::format("the descriptor was not passed in time ({})", fetch.problem()));
   return fetch.take();
 }
 

@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kGiveUpRefused{2000};
 constexpr milliseconds kFarewell{200};
-constexpr const char* kWhat = "the join";  // as in "rank 2 did not do the join within 30000 ms"
+constexpr const char* kWhat = "the join";  // as in "rank 2 did not complete the join within 30000 ms"
 
 // The rank to name when the rendezvous is missing.
 std::string serverOf(const Options& options) {
@@ -102,10 +102,9 @@ std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& optio
     if (dialer.state() == Dialer::State::connected) return dialer.take();
     refuseShortage(dialer, "the rendezvous at " + where);
     if (dialer.wrongKey()) {
-      throw Error(moeInvalidUsage,
-                  fmt::format("rank {}: what answers at {} does not know the secret of this unique id: "
-                              "the id belongs to another run",
-                              options.rank, where));
+      throw Error(moeInvalidUsage, fmt::format("rank {}: the process that answers at {} does not know the secret of "
+                                               "this unique id: the id belongs to another run",
+                                               options.rank, where));
     }
     if (id.served && dialer.allRefused() && refusedLongEnough.expired()) {
       throw Error(moeRemoteError, fmt::format("rank {}: nobody listens at {}: the process that made the unique id has "

@@ -229,7 +229,7 @@ void Node::learnLeaving(int rank, const Peer* from) {
 
 void Node::handle(Peer& peer, const Frame& frame) {
   if (frame.rank >= static_cast<std::uint32_t>(group_.nranks))
-    return violate(peer, "a frame about a rank that is none");
+    return violate(peer, "a frame about a rank that does not exist");
   switch (frame.type) {
     case FrameType::state:
       return handleState(peer, frame);
@@ -256,7 +256,7 @@ void Node::handle(Peer& peer, const Frame& frame) {
       peer.lives = true;
       return;
     default:
-      return violate(peer, "a frame out of place");
+      return violate(peer, "an unexpected frame");
   }
 }
 

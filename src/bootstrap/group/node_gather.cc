@@ -115,7 +115,7 @@ void Node::sendResults() {
 
 void Node::handleGather(Peer& peer, const Frame& frame) {
   if (collectivesOver_) return;
-  if (peer.rank < group_.rank || !gather_.plausible(frame.sequence)) return violate(peer, "a blob out of place");
+  if (peer.rank < group_.rank || !gather_.plausible(frame.sequence)) return violate(peer, "an unexpected blob");
   if (!isRoot()) {
     return sendUp(share(FrameType::gather, static_cast<int>(frame.rank), frame.payload, frame.sequence));
   }
@@ -128,7 +128,7 @@ void Node::handleGather(Peer& peer, const Frame& frame) {
 void Node::handleResult(Peer& peer, const Frame& frame) {
   const bool expected = gather_.running() && frame.sequence == gather_.current() && peer.rank < group_.rank;
   if (!expected || !gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
-    return violate(peer, "a result out of place");
+    return violate(peer, "an unexpected result");
   }
   sendDown(share(FrameType::result, static_cast<int>(frame.rank), frame.payload, frame.sequence));
 }
@@ -199,7 +199,7 @@ void Node::giveUp(const char* what) {
     suspects = {parentOf(group_.rank)};
   }
   const std::string sentence =
-      fmt::format("{} did not do {} within {} ms", describeRanks(suspects, total), what, group_.timeout.count());
+      fmt::format("{} did not complete {} within {} ms", describeRanks(suspects, total), what, group_.timeout.count());
   announce({group_.rank, moeTimeout, sentence});
   flush();  // sends to the others first, because a log may take time
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);

@@ -167,7 +167,7 @@ void Comm::setTimeout(std::int32_t timeoutMs) {
   }
   std::atomic_ref(orders()->timeoutNs)
       .store(std::uint64_t{1000000} * static_cast<std::uint32_t>(timeoutMs), std::memory_order_release);
-  log_->write(moeLogInfo, "comm", "waits for other ranks end within {} ms from now on", timeoutMs);
+  log_->write(moeLogInfo, "comm", "the timeout of waits for other ranks is now {} ms", timeoutMs);
 }
 
 std::int64_t Comm::windowOffset(const void* memory, std::uint64_t bytes, const char* name) const {
@@ -175,8 +175,9 @@ std::int64_t Comm::windowOffset(const void* memory, std::uint64_t bytes, const c
   if (at < 0) return -1;
   const std::uint64_t room = heap_->roomAt(at);
   if (bytes > room) {
-    throw Error(moeInvalidArgument,
-                fmt::format("{} needs {} bytes, but moeMemAlloc has given only {} there", name, bytes, room));
+    throw Error(
+        moeInvalidArgument,
+        fmt::format("{} needs {} bytes, but the block of moeMemAlloc has only {} from there on", name, bytes, room));
   }
   return static_cast<std::int64_t>(room_.view.at.heap) + at;
 }

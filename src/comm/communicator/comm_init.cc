@@ -110,7 +110,7 @@ class CommInit {
 
   void chooseBackend() {
     const Config& config = comm_->config_;
-    std::string why = "the host backend was asked for";
+    std::string why = "the host backend was requested";
     if (config.backend != moeBackendHost)
       comm_->backend_ = makeCudaBackend(config.device, static_cast<Bulk>(config.bulk), &why);
     if (comm_->backend_) return;
@@ -178,9 +178,11 @@ class CommInit {
     if (comm_->config_.domainSize == 0) {
       while (nranks % size != 0 || !shareHosts(size)) --size;
     } else if (!shareHosts(size)) {
-      throw ofAll(moeInvalidUsage, fmt::format("moeCommInit: config.domainSize is {}, but not all domains of so many "
-                                               "consecutive ranks lie on one host each",
-                                               size));
+      throw ofAll(
+          moeInvalidUsage,
+          fmt::format(
+              "moeCommInit: config.domainSize is {}, but a domain of that many consecutive ranks spans several hosts",
+              size));
     }
     comm_->room_.shape = shapeOf(nranks, size, comm_->config_);
     for (int rank = comm_->rank() / size * size, end = rank + size; rank < end; ++rank) {

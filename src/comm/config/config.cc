@@ -24,28 +24,39 @@ bool isAllowed(const Allowed& allowed, std::int64_t value) {
   return false;
 }
 
-// The values that a field may take, for fields whose variable takes words.
-std::string describeFieldValues(const Allowed& allowed) {
-  if (std::holds_alternative<IntegerRange>(allowed)) return describeAllowed(allowed);
+// The rest of "it must be ...", for numbers.
+std::string requiredRange(const IntegerRange& range) {
+  if (range.multiple == 1) return fmt::format("{} to {}", range.min, range.max);
+  return fmt::format("a multiple of {} from {} to {}", range.multiple, range.min, range.max);
+}
+
+std::string requiredOfText(const Allowed& allowed) {
+  if (const auto* range = std::get_if<IntegerRange>(&allowed)) return requiredRange(*range);
+  return "one of " + describeAllowed(allowed);
+}
+
+// A field takes the numbers of a variable's words.
+std::string requiredOfField(const Allowed& allowed) {
+  if (const auto* range = std::get_if<IntegerRange>(&allowed)) return requiredRange(*range);
   std::string values;
   for (const Choice& choice : std::get<std::span<const Choice>>(allowed)) {
     if (!values.empty()) values += ", ";
     values += fmt::format("{} ({})", choice.value, choice.word);
   }
-  return values;
+  return "one of " + values;
 }
 
 std::int64_t parseNumber(const Setting& setting, std::string_view text) {
-  const std::string allowed = "allowed are " + describeAllowed(setting.allowed);
+  const std::string required = "it must be " + requiredOfText(setting.allowed);
   if (const auto* range = std::get_if<IntegerRange>(&setting.allowed)) {
     const std::int64_t value = parseInteger(setting.variable, text, range->min, range->max);
-    if (!isAllowed(setting.allowed, value)) throw badVariable(setting.variable, text, allowed);
+    if (!isAllowed(setting.allowed, value)) throw badVariable(setting.variable, text, required);
     return value;
   }
   for (const Choice& choice : std::get<std::span<const Choice>>(setting.allowed)) {
     if (text == choice.word) return choice.value;
   }
-  throw badVariable(setting.variable, text, allowed);
+  throw badVariable(setting.variable, text, required);
 }
 
 // The field's value if the program has set it: a text, or a checked number.
@@ -64,8 +75,8 @@ bool numberOfField(const Setting& setting, const moeConfig_t& user, std::int64_t
   }
   if (*value == setting.unset) return false;
   if (!isAllowed(setting.allowed, *value)) {
-    throw Error(moeInvalidArgument, fmt::format("config.{} is {}; allowed are {}", setting.field, *value,
-                                                describeFieldValues(setting.allowed)));
+    throw Error(moeInvalidArgument,
+                fmt::format("config.{} is {}; it must be {}", setting.field, *value, requiredOfField(setting.allowed)));
   }
   return true;
 }

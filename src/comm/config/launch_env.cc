@@ -36,7 +36,7 @@ class Variables {
 
   std::string require(const char* name) const {
     if (auto text = find(name)) return *text;
-    throw Error(moeInvalidUsage, fmt::format("{} is recognised, but {} is not set", launcher_, name));
+    throw Error(moeInvalidUsage, fmt::format("launched by {}, but {} is not set", launcher_, name));
   }
 
   int requireInteger(const char* name, std::int64_t min, std::int64_t max) const {
@@ -129,7 +129,7 @@ LaunchEnvironment readOpenMpi(const Lookup& lookup) {
           moeInvalidUsage,
           fmt::format("Open MPI started {} ranks, {} of them on this host{}: set MOECOMM_ROOT to host:port, where "
                       "host runs rank 0 and port is free (mpirun -x MOECOMM_ROOT)",
-                      launch.nranks, localSize, job.empty() ? ", and tells no job id" : ""));
+                      launch.nranks, localSize, job.empty() ? ", and gives no job id" : ""));
     }
     launch.rootHost = bootstrap::loopbackOfThisHost().host();
     launch.rootPort = derivePort(job);
@@ -165,8 +165,8 @@ LaunchEnvironment readSlurm(const Lookup& lookup) {
     if (launch.rootHost.empty()) launch.rootHost = env.find("SLURM_LAUNCH_NODE_IPADDR").value_or("");
     if (launch.rootHost.empty() || id.empty()) {
       throw Error(moeInvalidUsage,
-                  "Slurm is recognised, but SLURM_JOB_ID with SLURM_STEP_NODELIST or SLURM_LAUNCH_NODE_IPADDR do not "
-                  "tell where rank 0 runs: set MOECOMM_ROOT to host:port");
+                  "launched by Slurm, but SLURM_JOB_ID with SLURM_STEP_NODELIST or SLURM_LAUNCH_NODE_IPADDR does not "
+                  "say where rank 0 runs: set MOECOMM_ROOT to host:port");
     }
     launch.rootPort = derivePort(job);
   }

@@ -26,7 +26,7 @@ std::int64_t parseInteger(std::string_view name, std::string_view text, std::int
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end || value < min || value > max) {
-    throw badVariable(name, text, fmt::format("allowed are whole numbers from {} to {}", min, max));
+    throw badVariable(name, text, fmt::format("it must be a whole number from {} to {}", min, max));
   }
   return value;
 }

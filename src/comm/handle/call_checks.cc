@@ -52,8 +52,8 @@ void checkFlags(std::int32_t flags, std::int32_t known, const char* names, std::
 int requireStaging(const Room& room, const char* call, const char* name) {
   if (room.shape.stagingRows == 0) {
     throw Error(moeInvalidArgument,
-                fmt::format("{}: {} need the staging area (window memory of moeMemAlloc would not, if the layout has "
-                            "one row per token), but config.stagingRows is none",
+                fmt::format("{}: {} need the staging area, but config.stagingRows is -1 (none); in layouts with one "
+                            "row per token, window memory (moeMemAlloc) needs none",
                             call, name));
   }
   const int areas = room.shape.stagingAreas, area = room.operations.freeStaging(areas);

@@ -41,8 +41,9 @@ moeCounts_t Handle::counts() {
     throw Error(moeInvalidUsage, "moeHandleGetCounts: moeRoute has not been called on this handle");
   }
   if (pending_.kind != OperationKind::none && rowOf(pending_.step).routes()) {
-    throw Error(moeInvalidUsage,
-                "moeHandleGetCounts: the counts come with the rows: moeComplete of this moeRouteDispatch first");
+    throw Error(
+        moeInvalidUsage,
+        "moeHandleGetCounts: the counts arrive with the rows: call moeComplete for this moeRouteDispatch first");
   }
   waitForCounts();
   const auto onHost = [&](const CountWord* word) {

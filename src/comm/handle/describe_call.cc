@@ -55,11 +55,11 @@ Description::Description(const Handle& handle, const moeDescribe_t& asked) : han
 
 void Description::checkLayout() const {
   const bool perExpert = handle_.rowsPerExpert();
-  const char* isPerToken = "the layout has no row per expert: it is for EXPERT_MAJOR layouts";
+  const char* isPerToken = "the layout has no row per expert; this output needs an EXPERT_MAJOR layout";
   refuseUnless(perExpert, asked_.outLayoutRange, "args.describe.outLayoutRange", isPerToken);
   refuseUnless(perExpert, asked_.outRowExperts, "args.describe.outRowExperts", isPerToken);
   refuseUnless(!perExpert, asked_.outTopkIdx, "args.describe.outTopkIdx",
-               "the layout has one row per expert: it is for FLAT and RANK_MAJOR");
+               "the layout has one row per expert; this output needs FLAT or RANK_MAJOR");
   refuseUnless(handle_.shape().layout == Layout::expertMajor, asked_.outExpertOffsets, "args.describe.outExpertOffsets",
                "the layout is not EXPERT_MAJOR");
 }

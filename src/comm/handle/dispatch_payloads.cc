@@ -32,7 +32,7 @@ std::int32_t strideOf(int payload, const char* field, std::int64_t bytes, std::i
   }
   const std::int64_t words = bytes == 0 ? dense : bytes / kWordBytes;
   if (words > INT32_MAX) {
-    refuse(fmt::format("{} comes to {} bytes, must be at most {}", nameOf(payload, field), words * kWordBytes,
+    refuse(fmt::format("{} spans {} bytes, must be at most {}", nameOf(payload, field), words * kWordBytes,
                        INT32_MAX * kWordBytes));
   }
   return static_cast<std::int32_t>(words);
@@ -59,9 +59,9 @@ void checkPointers(int i, const moePayload_t& payload, int tokens, const moeDisp
 void checkArray(int i, const moePayload_t& payload, int count) {
   if (payload.outLayout != moePayloadArray) return;
   const std::string name = fmt::format("{} is {} (moePayloadArray), but ", nameOf(i, "outLayout"), payload.outLayout);
-  if (count != 1) refuse(fmt::format("{}args.payloadCount is {}: an array is alone", name, count));
+  if (count != 1) refuse(fmt::format("{}args.payloadCount is {}, must be 1 with moePayloadArray", name, count));
   if ((payload.inRowStride | payload.inWordStride | payload.outRowStride | payload.outWordStride) != 0)
-    refuse(name + "it has strides");
+    refuse(name + "a stride is not 0");
   if (payload.bytes % kRowAlignment != 0)
     refuse(fmt::format("{}its rows have {} bytes, must be a multiple of {}", name, payload.bytes, kRowAlignment));
   requireAligned(payload.in, kPayloadInputs[i], kRowAlignment);
@@ -78,7 +78,7 @@ ScaleGrid outputGrid(int i, const moePayload_t& payload, const OutputGrid& outpu
   if (payload.outLayout == moePayloadArray) return output.ofWords(moeScalesRowMajor, words);
   if (payload.outLayout == moeScales128x4) {
     if (payload.outRowStride != 0 || payload.outWordStride != 0) {
-      refuse(fmt::format("{} is {} and outWordStride {}, but outLayout is moeScales128x4, which has its own",
+      refuse(fmt::format("{} is {} and outWordStride {}, but outLayout moeScales128x4 takes no strides",
                          nameOf(i, "outRowStride"), payload.outRowStride, payload.outWordStride));
     }
     return output.blocked(words);

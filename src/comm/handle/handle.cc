@@ -106,8 +106,8 @@ void Handle::setTokensBound(std::int32_t bound) {
 void Handle::setPlacement(const moePlacement_t* placement, moeStream_t stream) {
   constexpr const char* kCall = "moeHandleSetPlacement";
   if (localOnly_) {
-    throw Error(moeInvalidUsage, fmt::format("{}: the handle was made with config.localOnly, and takes the experts of "
-                                             "this rank in the spread of config.experts",
+    throw Error(moeInvalidUsage, fmt::format("{}: the handle was made with config.localOnly, which fixes its experts: "
+                                             "those that config.experts gives this rank",
                                              kCall));
   }
   const PlacementRoom room{shape_.map, shape_.rank, room_.shape.domainRanks()};
@@ -184,7 +184,7 @@ void Handle::follow(OperationKind kind, const StepParams& p, moeStream_t stream)
 
 moeHandleView_t Handle::slots() const {
   if (!lowLatency() || shape_.layout != Layout::rankMajor) {
-    throw Error(moeInvalidUsage, "moeHandleGetView: only a LL handle of layout RANK_MAJOR leaves rows in their slots");
+    throw Error(moeInvalidUsage, "moeHandleGetView: only an LL handle of layout RANK_MAJOR leaves rows in their slots");
   }
   const CommView& c = room_.view;
   moeHandleView_t view = MOE_HANDLE_VIEW_INITIALIZER;

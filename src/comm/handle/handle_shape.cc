@@ -70,7 +70,7 @@ HandleShape handleShape(const moeHandleConfig_t& config, const Comm& comm, const
   HandleShape shape;
   shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost, comm.peers());
   if (shape.lowLatency ? !c.ll : !c.ht) {
-    refuse(fmt::format("config.mode is {}, but the communicator was built with config.modes {}",
+    refuse(fmt::format("config.mode is {}, but the communicator was made with config.modes {}",
                        shape.lowLatency ? "LL" : "HT", c.ll ? "LL" : "HT"));
   }
   const int limit = shape.lowLatency ? c.llTokensMax : c.tokensMax;
@@ -94,7 +94,7 @@ HandleShape handleShape(const moeHandleConfig_t& config, const Comm& comm, const
   shape.rowsBudget = config.rowsBudget;
   const bool expertRows = shape.layout == Layout::expertMajor || shape.layout == Layout::expertMajorPadded;
   if (config.arrivals != 0 && !expertRows) {
-    refuse("config.arrivals is 1, which needs an EXPERT_MAJOR layout: others have no rows of one expert");
+    refuse("config.arrivals is 1, which needs an EXPERT_MAJOR layout: in other layouts a row has no single expert");
   }
   shape.arrivals = config.arrivals != 0;
   shape.combineWeights = config.combineWeights != 0;

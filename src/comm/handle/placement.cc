@@ -33,13 +33,13 @@ void checkSizes(const moePlacement_t& p, const ExpertMap& map) {
   requireRange("placement.logicalExperts", p.logicalExperts, 1, p.physicalExperts);
   requirePointer(p.logical, "placement.logical", "with placement.physicalExperts above 0");
   if ((p.ranks == nullptr) != (p.localExperts == nullptr)) {
-    refuse(fmt::format("placement.ranks is {}, but placement.localExperts {}: one is not enough",
+    refuse(fmt::format("placement.ranks is {} and placement.localExperts {}: they must be given together",
                        static_cast<const void*>(p.ranks), static_cast<const void*>(p.localExperts)));
   }
   if (p.ranks == nullptr && p.physicalExperts != map.experts) {
     refuse(
-        fmt::format("placement.physicalExperts is {}, but the handle has {} experts: without "
-                    "placement.ranks it has to name all of them",
+        fmt::format("placement.physicalExperts is {}, but the handle has {} experts: without placement.ranks it must "
+                    "name all of them",
                     p.physicalExperts, map.experts));
   }
 }

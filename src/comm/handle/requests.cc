@@ -28,7 +28,7 @@ void readPayloads(const moeDispatchArgs_t& args, std::array<moePayload_t, kPaylo
   for (std::size_t i = 0; i < static_cast<std::size_t>(args.payloadCount); ++i) {
     const auto* user = reinterpret_cast<const moePayload_t*>(bytes + i * each);
     if (user->size != each)
-      refuse(fmt::format("{}.size is {}, but that of the first payload {}", kPayloadNames[i], user->size, each));
+      refuse(fmt::format("{}.size is {}, must be that of the first payload, {}", kPayloadNames[i], user->size, each));
     (*own)[i] = readStruct(user, kPayloadNames[i], defaults);
   }
 }

@@ -32,7 +32,7 @@ const char* missing(Phase phase) {
     case Phase::combineRows:
       return "offer its rows (moeCombine)";
     case Phase::combineWeights:
-      return "bring its weights (moeCombine)";
+      return "send its weights (moeCombine)";
     case Phase::combineDone:
       return "sum its tokens (moeCombine)";
     case Phase::dispatchRails:
@@ -105,7 +105,7 @@ std::string describeDisagreement(const Failure& f, int rank) {
     return fmt::format("rank {}: {}: ranks disagree: {} is {} on rank {} and {} on rank {}", rank, callOf(f.phase),
                        field.name, valueOf(field, ours), lower, valueOf(field, theirs), higher);
   }
-  return fmt::format("rank {}: {}: rank {} called with other sizes than this rank", rank, callOf(f.phase), f.peer);
+  return fmt::format("rank {}: {}: rank {} passed sizes that differ from this rank's", rank, callOf(f.phase), f.peer);
 }
 
 FailureText describeOther(const Failure& f, int rank, std::int64_t timeoutMs) {
@@ -113,7 +113,7 @@ FailureText describeOther(const Failure& f, int rank, std::int64_t timeoutMs) {
     case Fault::timeout:
       if (f.phase == Phase::puts) {
         return {moeTimeout,
-                fmt::format("rank {}: what it puts to rank {} was not carried within {} ms", rank, f.peer, timeoutMs),
+                fmt::format("rank {}: its writes to rank {} did not complete within {} ms", rank, f.peer, timeoutMs),
                 f.peer};
       }
       if (f.phase == Phase::ownWarps) {
@@ -171,12 +171,12 @@ FailureText describeOther(const Failure& f, int rank, std::int64_t timeoutMs) {
       return {moeInvalidUsage, describeDisagreement(f, rank)};
     case Fault::elsewhere:
       return {f.actual == kBadUsage ? moeInvalidUsage : moeInvalidArgument,
-              fmt::format("rank {}: {}: a rank in the domain of rank {} has a fault, which the handles there name",
+              fmt::format("rank {}: {}: a rank in the domain of rank {} has a fault; a handle's status there names it",
                           rank, callOf(f.phase), f.peer)};
     case Fault::none:
       break;
   }
-  return {moeInternalError, fmt::format("rank {}: a step failed without saying why", rank)};
+  return {moeInternalError, fmt::format("rank {}: a step failed without a reason", rank)};
 }
 
 }  // namespace
@@ -185,7 +185,7 @@ FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) 
   const int refusing = refusingRank(f, rank);
   if (refusing < 0) return describeOther(f, rank, timeoutMs);
   return {static_cast<moeResult_t>(resultOf(f)),
-          fmt::format("rank {}: {}: rank {} has refused its arguments, as the error there says", rank,
+          fmt::format("rank {}: {}: rank {} has refused its arguments; see the error on that rank", rank,
                       f.fault == Fault::badIndex ? "moeRoute" : callOf(f.phase), refusing)};
 }
 

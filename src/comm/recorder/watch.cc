@@ -62,7 +62,8 @@ struct stat requireFolder(const std::string& setting, const std::string& folder)
   if (::stat(folder.c_str(), &found) != 0) {
     throw Error(moeInvalidArgument, fmt::format("{} is {}: {}", setting, folder, std::strerror(errno)));
   }
-  if (!S_ISDIR(found.st_mode)) throw Error(moeInvalidArgument, fmt::format("{} is {}: no folder", setting, folder));
+  if (!S_ISDIR(found.st_mode))
+    throw Error(moeInvalidArgument, fmt::format("{} is {}, which is not a folder", setting, folder));
   return found;
 }
 

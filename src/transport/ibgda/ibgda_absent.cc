@@ -7,8 +7,8 @@ namespace moe {
 // NOLINTNEXTLINE(performance-unnecessary-value-param): as the other implementation
 std::unique_ptr<RemoteTransport> makeIbgdaTransport(RemoteSetup, const std::filesystem::path&) {
   throw Error(moeUnsupported,
-              "IBGDA: this build of moecomm has none, because <infiniband/mlx5dv.h> was not there when it was made; "
-              "install libibverbs-dev and build again");
+              "IBGDA: this build of moecomm lacks it, because <infiniband/mlx5dv.h> was missing; install "
+              "libibverbs-dev and build again");
 }
 
 }  // namespace moe

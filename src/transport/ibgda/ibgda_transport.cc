@@ -95,9 +95,8 @@ class IbgdaTransport final : public RemoteTransport {
   // The number of requests for each of `pairs` queue pairs of an adapter.
   int requestsOf(const verbs::Adapter& adapter, int pairs) const {
     if (!direct_->isSupported(adapter.context()->device)) {
-      throw Error(
-          moeUnsupported,
-          fmt::format("IBGDA: {} is no adapter of the kind mlx5, whose queues steps can post to", adapter.name()));
+      throw Error(moeUnsupported,
+                  fmt::format("IBGDA: {} is not an mlx5 adapter, so steps cannot post to its queues", adapter.name()));
     }
     const verbs::AdapterLimits& limits = adapter.limits();
     const int requests = std::min(limits.requestsPerQueue, limits.completions / Queues::kSlotsPerRequest / pairs);

@@ -74,7 +74,7 @@ void Queues::show(const DirectLibrary& library, const verbs::LocalEnd& end, std:
   if (made.sq.stride != mlx5::kSlotBytes || slots < mlx5::kPutBatch || slots > kSlotCountMax ||
       (slots & (slots - 1)) != 0 || made.bf.reg == nullptr) {
     throw unsupported(rail.adapter,
-                      fmt::format("send queues of {} slots of {} bytes are not for use", slots, made.sq.stride));
+                      fmt::format("send queues of {} slots of {} bytes are not supported", slots, made.sq.stride));
   }
   mlx5::PutQueue& queue = queues_[pair];
   queue.send.segments = static_cast<Quad*>(made.sq.buf);
@@ -98,7 +98,8 @@ void Queues::showCompletions(const DirectLibrary& library, const verbs::LocalEnd
   const int error = library.initObject(&objects, MLX5DV_OBJ_CQ);
   if (error != 0) throw adapter.failure("libmlx5 does not show the completion queue", error);
   if (made.cqe_size != sizeof(mlx5::Cqe)) {
-    throw unsupported(adapter, fmt::format("completions of {} bytes are not for use (MLX5_CQE_SIZE?)", made.cqe_size));
+    throw unsupported(adapter,
+                      fmt::format("completions of {} bytes are not supported (MLX5_CQE_SIZE?)", made.cqe_size));
   }
   completions_.push_back(
       {static_cast<const mlx5::Cqe*>(made.buf), made.cqe_cnt, reinterpret_cast<std::uint32_t*>(made.dbrec), 0});
@@ -119,7 +120,7 @@ void Queues::chooseRinger() {
   const auto asked = static_cast<topology::Doorbell>(setup_.rdma.doorbell);
   if (asked == topology::Doorbell::thread) {
     ringer_ = Ringer::thread;
-    how_ = "a thread rings for steps, as asked for";
+    how_ = "a thread rings for steps, as configured";
     return;
   }
   try {
@@ -129,7 +130,7 @@ void Queues::chooseRinger() {
     if (asked == topology::Doorbell::steps) throw;
     ringer_ = Ringer::thread;
     fellBack_ = true;
-    how_ = fmt::format("a thread rings for steps, as they cannot: {}", error.what());
+    how_ = fmt::format("a thread rings for steps, because they cannot: {}", error.what());
   }
 }
 

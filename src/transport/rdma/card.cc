@@ -91,7 +91,7 @@ CardBytes encode(const Card& card) {
 
 Card decode(const CardBytes& bytes, int rank, int nranks) {
   const auto refuse = [rank](const std::string& why) {
-    return Error(moeInvalidUsage, fmt::format("RDMA: what rank {} says about its connections {}", rank, why));
+    return Error(moeInvalidUsage, fmt::format("RDMA: the card of rank {} {}", rank, why));
   };
   Head head;
   if (bytes.size() < sizeof head) throw refuse(fmt::format("has {} bytes, too few", bytes.size()));

@@ -28,7 +28,7 @@ GpuDriver GpuDriver::load(const std::string& name) {
                         library.find("cuCtxPopCurrent_v2", driver.popContext) &&
                         library.find("cuPointerSetAttribute", driver.setPointerAttribute);
   if (!complete || driver.initialize(0) != kSuccess) {
-    throw Error(moeUnsupported, "RDMA: " + name + " is not there, too old or shows no GPU");
+    throw Error(moeUnsupported, "RDMA: " + name + " is missing, too old, or shows no GPU");
   }
   library.find("cuMemGetHandleForAddressRange", driver.handleOf);
   return driver;

@@ -72,8 +72,8 @@ std::vector<Card> LocalEnd::join(const std::vector<CardBytes>& cards) {
 Card LocalEnd::readCard(const CardBytes& bytes, int rank) const {
   Card card = decode(bytes, rank, setup_.nranks);
   if (card.connections == connections()) return card;
-  throw Error(moeInvalidUsage, fmt::format("RDMA: rank {} has {} queue pairs for each rank, rank {} has {}; say the "
-                                           "same on all ranks by MOECOMM_RDMA_QUEUE_PAIRS",
+  throw Error(moeInvalidUsage, fmt::format("RDMA: rank {} has {} queue pairs for each rank, rank {} has {}; set "
+                                           "MOECOMM_RDMA_QUEUE_PAIRS to the same value on all ranks",
                                            rank, card.connections, setup_.rank, connections()));
 }
 

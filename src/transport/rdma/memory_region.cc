@@ -48,8 +48,8 @@ MemoryRegion registerDmaBuf(const Adapter& adapter, const RemoteSetup& setup, co
 WindowRegion registerGpuWindow(const Adapter& adapter, const RemoteSetup& setup, const GpuDriver& driver) {
   const int gpu = setup.backend.device();
   if (!driver.ordersWrites(gpu)) {
-    throw Error(moeUnsupported, fmt::format("RDMA: GPU {} does not see what adapters write in the order in which it "
-                                            "comes, so no flag could be trusted; use MOECOMM_TRANSPORT=tcp",
+    throw Error(moeUnsupported, fmt::format("RDMA: GPU {} does not keep the order of an adapter's writes, so flags are "
+                                            "unreliable; use MOECOMM_TRANSPORT=tcp",
                                             gpu));
   }
   if (!driver.finishCopiesInTime(gpu, reinterpret_cast<std::uint64_t>(setup.window))) {

@@ -28,7 +28,7 @@ inline SendFailure currentFailure() {
 inline SendFailure refusedHere(int rank, std::uint32_t queuePair) {
   return {moeRemoteError,
           fmt::format(
-              "the connection with rank {} broke: the adapter here has refused what that rank wrote (queue pair {:#x})",
+              "the connection with rank {} broke: the adapter here has refused that rank's writes (queue pair {:#x})",
               rank, queuePair),
           rank};
 }

@@ -54,7 +54,7 @@ bool reports(const PutCarrier::Fail& fail, Body body) {
 }  // namespace
 
 PutBell::PutBell() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!event_) throw systemError("cannot make what a thread is woken by (eventfd)");
+  if (!event_) throw systemError("cannot make an eventfd to wake a thread");
 }
 
 // Both sides exchange, so the second one sees what the first one did before.

@@ -272,9 +272,9 @@ void TcpReceiver::findStuck() {
   const auto late = now - timeout;
   for (const auto& in : inbound_) {
     if (in->peer->gone || (in->bytesLeft == 0 && in->headerBytes == 0) || in->heard > late) continue;
-    group_.lose(*in->peer, moeTimeout,
-                fmt::format("nothing arrives from rank {} any more: a part of a put, and then nothing for {} ms",
-                            in->peer->rank, timeout.count()));
+    group_.lose(
+        *in->peer, moeTimeout,
+        fmt::format("rank {} sent a part of a put, and then nothing for {} ms", in->peer->rank, timeout.count()));
   }
 }
 

@@ -216,8 +216,7 @@ void TcpSender::stopWriting(Outbound& out, int error) {
 // The cause is not known: it may be the peer, its host, or the network in between.
 void TcpSender::loseSilent(TcpPeer& peer) {
   group_.lose(peer, moeTimeout,
-              fmt::format("rank {} has not acknowledged what is sent to it for {} ms", peer.rank,
-                          group_.setup().timeout().count()));
+              fmt::format("rank {} has acknowledged nothing for {} ms", peer.rank, group_.setup().timeout().count()));
 }
 
 std::chrono::milliseconds TcpSender::watchEvery() const {

@@ -62,8 +62,8 @@ bool Sender::offer(Put* put) {
   const int index = place < indexOf_.size() ? indexOf_[place] : -1;
   const auto queue = static_cast<std::size_t>(index);
   if (index < 0 || !mayPost(*put, queue)) {
-    fail({moeInternalError, fmt::format("a put of {} bytes to rank {} at {} is outside of what there is", put->bytes,
-                                        put->to, put->target)});
+    fail({moeInternalError, fmt::format("a put of {} bytes to rank {} at {} is outside of that rank's window",
+                                        put->bytes, put->to, put->target)});
     return true;
   }
   if (put->bytes == 0) {

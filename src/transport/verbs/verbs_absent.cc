@@ -7,8 +7,8 @@ namespace moe {
 // NOLINTNEXTLINE(performance-unnecessary-value-param): as the other implementation
 std::unique_ptr<RemoteTransport> makeVerbsTransport(RemoteSetup, const std::filesystem::path&) {
   throw Error(moeUnsupported,
-              "RDMA: this build of moecomm has none, because <infiniband/verbs.h> was not there when it was made; "
-              "install libibverbs-dev and build again");
+              "RDMA: this build of moecomm lacks it, because <infiniband/verbs.h> was missing; install libibverbs-dev "
+              "and build again");
 }
 
 }  // namespace moe
