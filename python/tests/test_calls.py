@@ -23,7 +23,14 @@ try:
 except ImportError:  # the tests have been copied without it
     paths = None
 
-RAW = {"c LL rank-major": 1, "raw LL rank-major": 65, "raw LL padded": 73}
+RAW = {
+    "c LL rank-major": 1,
+    "raw LL rank-major": 65,
+    "raw LL padded": 73,
+    "plan LL rank-major": 41,
+    "plan LL rank-major, addresses": 34,
+    "plan LL padded": 45,
+}
 TORCH = {
     **RAW,
     "deep_ep LL bf16": 196,
