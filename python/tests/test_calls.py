@@ -33,10 +33,10 @@ RAW = {
 }
 TORCH = {
     **RAW,
-    "deep_ep LL bf16": 196,
-    "deep_ep LL fp8": 212,
-    "deep_ep LL bf16, weights at dispatch": 200,
-    "deep_ep LL bf16, hooks, weights at dispatch": 228,
+    "deep_ep LL bf16": 188,
+    "deep_ep LL fp8": 202,
+    "deep_ep LL bf16, weights at dispatch": 196,
+    "deep_ep LL bf16, hooks, weights at dispatch": 222,
     "deep_ep HT": 330,
     "Dispatcher forward": 210,
     "Dispatcher forward and backward": 580,
