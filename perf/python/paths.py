@@ -2,8 +2,8 @@
 measures them, and python/tests/test_calls.py counts what they call.
 
 A step is a route, a dispatch and a combine, as an engine's layer makes them, experts left out: the rows that arrived are
-what is combined. `raw` paths are the binding, with arrays of numpy or torch; `c` is what the binding calls, with argument
-structs that are made once."""
+what is combined. `raw` paths are the binding, with arrays of numpy or torch, and `plan` paths its plans; `c` is what the
+binding calls, with argument structs that are made once."""
 
 from __future__ import annotations
 
@@ -73,6 +73,37 @@ def binding_paths(
         Path("c LL rank-major", structs(view, ids, rows, there, out, queue)),
         Path("raw LL rank-major", leave),
         Path("raw LL padded", copy),
+        *plan_paths(view, padded, ids, rows, arrived, out, queue),
+    ]
+
+
+def plan_paths(view: Any, padded: Any, ids: Any, rows: Any, arrived: Any, out: Any, queue: Queue) -> List[Path]:
+    """The same steps by plans."""
+    there, tokens = view.view().rows, len(rows)
+    copied = padded.plan(
+        tokens,
+        dispatch={"rows": rows, "out_rows": arrived},
+        combine={"rows": arrived, "out": out, "weights": "apply"},
+    )
+
+    def leave(ids: Any, sent: Any, sums: Any) -> Callable[[], None]:
+        plan = view.plan(tokens, dispatch={"rows": rows, "out_rows": None, "out_rows_max": 0}, combine={"rows": there, "out": out})
+
+        def step() -> None:
+            plan.route_dispatch(ids, None, sent, None, stream=queue.stream)
+            plan.combine(there, sums, stream=queue.stream)
+
+        return step
+
+    def copy() -> None:
+        copied.route_dispatch(ids, None, rows, arrived, stream=queue.stream)
+        copied.combine(arrived, out, stream=queue.stream)
+
+    at = moecomm.arrays.address
+    return [
+        Path("plan LL rank-major", leave(ids, rows, out)),
+        Path("plan LL rank-major, addresses", leave(at(ids), at(rows), at(out))),
+        Path("plan LL padded", copy),
     ]
 
 

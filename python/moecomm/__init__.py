@@ -27,6 +27,7 @@ from .errors import (
 from .handle import Handle
 from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView, Statistics
 from .parts import Cast, Describe, Grads, Payload, Ready
+from .plan import Plan
 from .window import WindowMemory
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "MoeError",
     "Payload",
     "Peer",
+    "Plan",
     "Ready",
     "RemoteError",
     "Statistics",

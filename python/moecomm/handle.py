@@ -19,6 +19,7 @@ from .membership import Membership
 from .options import COMBINE_DEFAULTS, DISPATCH_DEFAULTS, CombineOptions, DispatchOptions, complete
 from .outputs import LEFT_OUT, require_template, rows_like
 from .placement import placement_of
+from .plan import Plan
 from .prepared import Prepared, PreparedCalls, form_of
 from .values import choice, integer
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .names import Duplicates, IndexType, LayoutName, Mode, OnFault
+    from .options import CombinePlan, DispatchPlan
 
 DUPLICATES = {"fail": _native.moeDuplicatesFail, "merge": _native.moeDuplicatesMerge}
 INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
@@ -155,14 +157,13 @@ class Handle(HandleQueries, HandleRefusals):
         self._run(getattr(self._library, function), *arguments)
 
     def _run(self, function: Any, *arguments: Any) -> None:
+        self._native.call(function, self._pointer or self._require_alive(), *arguments)
+
+    def _require_alive(self) -> int:
         if self._pointer is None:
             self._native.require_alive()
-            self._require_alive()
-        self._native.call(function, self._pointer, *arguments)
-
-    def _require_alive(self) -> None:
-        if self._pointer is None:
             raise errors.InvalidUsage("the handle has been destroyed")
+        return self._pointer
 
     def __repr__(self) -> str:
         kept = self.__dict__  # lacks what making the handle would have set, if that failed
@@ -339,8 +340,9 @@ class Handle(HandleQueries, HandleRefusals):
         try:
             if out_rows is LEFT_OUT:
                 out_rows = made = self._make_rows(rows, options)
-            prepared = self._find_dispatch(rows, out_rows, options)
-            self._run(self._library.moeDispatch, prepared.reference, stream_address(stream))
+            prepared = self._find_dispatch((rows, out_rows), options)
+            pointer, queue = self._pointer or self._require_alive(), stream_address(stream)
+            self._native.call(self._library.moeDispatch, pointer, prepared.reference, queue)
         except Exception as error:  # noqa: B902
             self.take_part("dispatch", error, stream)
             raise
@@ -364,16 +366,15 @@ class Handle(HandleQueries, HandleRefusals):
             count = (self._rows or self._count_rows())[1]
         return rows_like(rows, count, codes)
 
-    def _find_dispatch(self, rows: Any, out_rows: Any, options: Mapping[str, Any]) -> Prepared:
+    def _find_dispatch(self, arrays: Tuple[Any, ...], options: Mapping[str, Any]) -> Prepared:
         least = self._rows_due()
-        state, arrays = ("dispatch", self._layout.tokens_max, self._tokens, least is None), (rows, out_rows)
-        form, addresses = form_of(state, arrays, options)
+        form, addresses = form_of(("dispatch", self._layout.tokens_max, self._tokens, least is None), arrays, options)
         found = self._prepared.find(form, addresses, least)
         if found is not None:
             return found
         given = complete("dispatch", options, DISPATCH_DEFAULTS)
         arguments = self._arguments(DispatchArguments, "dispatch")
-        args = self._make_dispatch(arguments, rows, out_rows, given)
+        args = self._make_dispatch(arguments, arrays[0], arrays[1], given)
         self._require_room(args, self._layout, self._known_rows())
         return self._prepared.make(form, addresses, args, arguments, ("rows", "out_rows"), arrays, options)
 
@@ -395,23 +396,23 @@ class Handle(HandleQueries, HandleRefusals):
         topk_idx, topk_weights, tokens  as for route(); the arrays overlap no output
         rows, out_rows                  as for dispatch()
         options                         the other keywords of dispatch()"""
+        arrays = (topk_idx, topk_weights, rows, out_rows)
         try:
-            prepared, ids, weights = self._find_route_dispatch(topk_idx, topk_weights, tokens, rows, out_rows, options)
-            self._run(
-                *(self._library.moeRouteDispatch, ids, weights, prepared.tokens, prepared.reference),
-                stream_address(stream),
-            )
+            prepared, ids, weights = self._find_route_dispatch(arrays, tokens, options)
+            pointer, queue = self._pointer or self._require_alive(), stream_address(stream)
+            function = self._library.moeRouteDispatch
+            self._native.call(function, pointer, ids, weights, prepared.tokens, prepared.reference, queue)
         except Exception as error:  # noqa: B902
             self.take_part("route_dispatch", error, stream)
             raise
         self._note_route(prepared.tokens)
-        self._note_dispatch(prepared, (topk_idx, topk_weights, rows, out_rows), options)
+        self._note_dispatch(prepared, arrays, options)
 
     def _find_route_dispatch(
-        self, topk_idx: Any, topk_weights: Any, tokens: Optional[int], rows: Any, out_rows: Any, options: Mapping[str, Any]
+        self, arrays: Tuple[Any, ...], tokens: Optional[int], options: Mapping[str, Any]
     ) -> Tuple[Prepared, int, int]:
         """The call, and the addresses of the route's arrays."""
-        arrays = (topk_idx, topk_weights, rows, out_rows)
+        topk_idx, topk_weights, rows, out_rows = arrays
         form, addresses = form_of(("route", self._next_layout.tokens_max, tokens), arrays, options)
         found = self._prepared.find(form, addresses, None)
         if found is not None:
@@ -421,11 +422,16 @@ class Handle(HandleQueries, HandleRefusals):
         self._comm.native.require_alive()
         self._require_alive()
         ids, weights, tokens = self._take_route(topk_idx, topk_weights, tokens)
-        arguments = DispatchArguments(self._comm.place, self._next_layout, tokens, lambda: None)
-        args = self._make_dispatch(arguments, rows, out_rows, given)
-        self._require_room(args, self._next_layout, None)
+        args, arguments = self._check_dispatch(tokens, (rows, out_rows), given)
         names = (None, None, "rows", "out_rows")
         return self._prepared.make(form, addresses, args, arguments, names, arrays, options), ids, weights
+
+    def _check_dispatch(self, tokens: int, arrays: Tuple[Any, ...], given: Dict[str, Any]) -> Tuple[Any, Arguments]:
+        """moeDispatchArgs_t of a dispatch along a route that is yet to come."""
+        arguments = DispatchArguments(self._comm.place, self._next_layout, tokens, lambda: None)
+        args = self._make_dispatch(arguments, arrays[0], arrays[1], given)
+        self._require_room(args, self._next_layout, None)
+        return args, arguments
 
     def _require_room(self, args: Any, layout: Layout, known: Optional[Tuple[int, int]]) -> None:
         """Refuses an output that is too small, if that can be told, where the library would tell no other rank: so that
@@ -443,16 +449,20 @@ class Handle(HandleQueries, HandleRefusals):
 
     def _note_dispatch(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Mapping[str, Any]) -> None:
         self._capacity, self._sent = prepared.capacity, prepared.rows
-        self._note_call(prepared, arrays, options, combines_later=True)
+        self._note_call(prepared, True, arrays, options)
+
+    def _note_combine(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Mapping[str, Any]) -> None:
+        self._summed = prepared.rows
+        self._note_call(prepared, False, arrays, options)
 
     def _note_call(
-        self, prepared: Prepared, arrays: Tuple[Any, ...], options: Mapping[str, Any], combines_later: bool
+        self, prepared: Prepared, combines_later: bool, arrays: Tuple[Any, ...], options: Mapping[str, Any]
     ) -> None:
         self.calls += 1
-        self._completes_dispatch = combines_later and prepared.send_only
-        self._kept = (*arrays, *options.values()) if prepared.send_only else ()
         prepared.busy.release()
-        if not prepared.send_only and self._fault is not None and self._fault.value:  # else complete() raises it
+        if prepared.send_only:  # complete() raises the fault
+            self._kept, self._completes_dispatch = (*arrays, *options.values()), combines_later
+        elif self._fault is not None and self._fault.value:
             self._raise_fault(combines_later)
 
     def combine(self, rows: Any, out: Any, *, stream: Any = None, **options: Unpack[CombineOptions]) -> None:
@@ -479,28 +489,37 @@ class Handle(HandleQueries, HandleRefusals):
         With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has
         told their number."""
         try:
-            prepared = self._find_combine(rows, out, options)
-            self._run(self._library.moeCombine, prepared.reference, stream_address(stream))
+            prepared = self._find_combine((rows, out), options)
+            pointer, queue = self._pointer or self._require_alive(), stream_address(stream)
+            self._native.call(self._library.moeCombine, pointer, prepared.reference, queue)
         except Exception as error:  # noqa: B902
             self.take_part("combine", error, stream, {"rows": rows, "out": out, **options})
             raise
-        self._summed = (*prepared.rows, options.get("wire", "row"))
-        self._note_call(prepared, (rows, out), options, combines_later=False)
+        self._note_combine(prepared, (rows, out), options)
 
-    def _find_combine(self, rows: Any, out: Any, options: Mapping[str, Any]) -> Prepared:
+    def _rows_to_read(self) -> Optional[int]:
+        """The rows that arrays of a combine must have, where the route or the last dispatch decides it."""
+        if self._layout.rows is not None:
+            return None
         least = self._rows_due()
-        if least is None and self._layout.rows is None:
-            least = self._capacity
-        state, arrays = ("combine", self._layout.tokens_max, self._tokens, least is None), (rows, out)
-        form, addresses = form_of(state, arrays, options)
+        return self._capacity if least is None else least
+
+    def _find_combine(self, arrays: Tuple[Any, ...], options: Mapping[str, Any]) -> Prepared:
+        least = self._rows_to_read()
+        form, addresses = form_of(("combine", self._layout.tokens_max, self._tokens, least is None), arrays, options)
         found = self._prepared.find(form, addresses, least)
         if found is not None:
             return found
         given = complete("combine", options, COMBINE_DEFAULTS)
         arguments = self._arguments(CombineArguments, "combine")
         arguments.reads_nothing = self._delivers_nothing()
-        args = arguments.make(rows, out, capacity=self._capacity, **given)
+        args = arguments.make(*arrays, capacity=self._capacity, **given)
         return self._prepared.make(form, addresses, args, arguments, ("rows", "out"), arrays, options)
+
+    def _check_combine(self, tokens: int, arrays: Tuple[Any, ...], given: Dict[str, Any]) -> Tuple[Any, Arguments]:
+        """moeCombineArgs_t of a combine along a route that is yet to come."""
+        arguments = CombineArguments(self._comm.place, self._next_layout, tokens, lambda: None)
+        return arguments.make(*arrays, capacity=0, **given), arguments
 
     def complete(self, stream: Any = None) -> None:
         """Finishes the send-only dispatch or combine of this handle: waits for the peers and fills the outputs. Collective.
@@ -514,3 +533,28 @@ class Handle(HandleQueries, HandleRefusals):
         if refusal is not None:
             raise refusal
         self._raise_fault(combines_later=self._completes_dispatch)
+
+    # ---- Plans -------------------------------------------------------------------------------------------------------
+
+    def plan(
+        self, tokens: int, *, dispatch: Optional[DispatchPlan] = None, combine: Optional[CombinePlan] = None
+    ) -> Plan:
+        """Prepares the calls of steps whose arrays have the same shapes and dtypes every time. The Plan's calls take the
+        arrays of a step, and check no more than that they are like these. Local.
+
+            planned = {"rows": arrived, "out": sums, "weights": "apply"}
+            plan = handle.plan(len(rows), dispatch={"rows": rows, "out_rows": arrived}, combine=planned)
+            plan.route_dispatch(topk_idx, topk_weights, rows, arrived)
+            plan.combine(experts(arrived), sums)
+
+        tokens    of this rank in each of these steps
+        dispatch  a dictionary: rows, out_rows and keywords of dispatch(); None: the plan has no dispatch
+        combine   a dictionary: rows, out and keywords of combine(); None: the plan has no combine
+
+        The tokens bound of the next route counts, see set_tokens_bound(). Raises ValueError, TypeError, and InvalidUsage
+        if the handle is destroyed."""
+        self._comm.native.require_alive()
+        self._require_alive()
+        if dispatch is None and combine is None:
+            raise ValueError("plan: neither dispatch nor combine is given")
+        return Plan(self, integer(tokens, "tokens", 0, self._next_layout.tokens_max), dispatch, combine)

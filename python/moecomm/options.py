@@ -13,36 +13,64 @@ from .parts import Cast, Describe, Grads, Payload, Ready
 from .values import no_keyword
 
 
-class DispatchOptions(TypedDict, total=False):
+class DispatchParts(TypedDict, total=False):
+    """Keywords of a dispatch that have arrays."""
+
+    cast: Optional[Cast]
+    describe: Optional[Describe]
+    payloads: Sequence[Payload]
+
+
+class DispatchOptions(DispatchParts, total=False):
     """Keywords of Handle.dispatch and Handle.route_dispatch, beside `stream`."""
 
     row_type: Optional[RowType]
     hidden: Optional[int]
     out_rows_max: Optional[int]
-    cast: Optional[Cast]
-    describe: Optional[Describe]
-    payloads: Sequence[Payload]
     pad_indices: bool
     pad_rows: bool
     send_only: bool
     sms: int
 
 
-class CombineOptions(TypedDict, total=False):
-    """Keywords of Handle.combine, beside `stream`."""
+class CombineParts(TypedDict, total=False):
+    """Keywords of a combine that are arrays or have some."""
 
-    weights: Weights
     topk_weights: Any
-    wire: Wire
     bias0: Any
     bias1: Any
-    row_type: Optional[RowType]
-    hidden: Optional[int]
     grads: Optional[Grads]
     ready: Optional[Ready]
     cumulative_wait_ns: Any
+
+
+class CombineOptions(CombineParts, total=False):
+    """Keywords of Handle.combine, beside `stream`."""
+
+    weights: Weights
+    wire: Wire
+    row_type: Optional[RowType]
+    hidden: Optional[int]
     send_only: bool
     sms: int
+
+
+class _DispatchArrays(TypedDict):
+    rows: Any
+    out_rows: Any
+
+
+class DispatchPlan(_DispatchArrays, DispatchOptions):
+    """A dispatch for Handle.plan: arrays like those of its calls, and keywords."""
+
+
+class _CombineArrays(TypedDict):
+    rows: Any
+    out: Any
+
+
+class CombinePlan(_CombineArrays, CombineOptions):
+    """A combine for Handle.plan: arrays like those of its calls, and keywords."""
 
 
 class RouteOptions(TypedDict, total=False):

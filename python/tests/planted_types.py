@@ -19,3 +19,10 @@ def plant(comm: moecomm.Communicator, rows: Any) -> None:
     handle.combine(rows)  # mypy: call-arg, pyright: reportCallIssue
     moecomm.Communicator.from_env(modes="low-latency")  # mypy: arg-type, pyright: reportArgumentType
     handle.status().with_traceback(None)  # mypy: union-attr, pyright: reportOptionalMemberAccess
+    plan = handle.plan(8, dispatch={"rows": rows, "out_rows": rows, "pad_rows": True}, combine={"rows": rows, "out": rows})
+    plan.route_dispatch(rows, None, rows, rows, describe=moecomm.Describe(rows))
+    plan.combine(rows, rows, bias0=rows, stream=8)
+    plan.combine(rows, rows, wire="row")  # mypy: call-arg, pyright: reportCallIssue
+    plan.dispatch(rows)  # mypy: call-arg, pyright: reportCallIssue
+    handle.plan(8, combine={"rows": rows})  # mypy: arg-type, pyright: reportArgumentType
+    handle.plan(8, combine={"rows": rows, "out": rows, "wire": "x"})  # mypy: arg-type, pyright: reportArgumentType

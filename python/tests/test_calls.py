@@ -23,13 +23,20 @@ try:
 except ImportError:  # the tests have been copied without it
     paths = None
 
-RAW = {"c LL rank-major": 1, "raw LL rank-major": 65, "raw LL padded": 73}
+RAW = {
+    "c LL rank-major": 1,
+    "raw LL rank-major": 65,
+    "raw LL padded": 73,
+    "plan LL rank-major": 41,
+    "plan LL rank-major, addresses": 34,
+    "plan LL padded": 45,
+}
 TORCH = {
     **RAW,
-    "deep_ep LL bf16": 196,
-    "deep_ep LL fp8": 212,
-    "deep_ep LL bf16, weights at dispatch": 200,
-    "deep_ep LL bf16, hooks, weights at dispatch": 228,
+    "deep_ep LL bf16": 188,
+    "deep_ep LL fp8": 202,
+    "deep_ep LL bf16, weights at dispatch": 196,
+    "deep_ep LL bf16, hooks, weights at dispatch": 222,
     "deep_ep HT": 330,
     "Dispatcher forward": 210,
     "Dispatcher forward and backward": 580,

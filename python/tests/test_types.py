@@ -39,9 +39,9 @@ def planted(checker):
 
 
 class PlantedTest(unittest.TestCase):
-    def test_there_are_eleven(self):
-        self.assertEqual(len(planted("mypy")), 11)
-        self.assertEqual(len(planted("pyright")), 11)
+    def test_there_are_fifteen(self):
+        self.assertEqual(len(planted("mypy")), 15)
+        self.assertEqual(len(planted("pyright")), 15)
 
 
 class TypesTest(unittest.TestCase):

@@ -15,6 +15,7 @@ CONCERNS = [
         "comm": ["Communicator", "unique_id", "memory_size", "limits", "version", "error_string", "Peer", "MemorySize"],
         "membership": ["Info", "Limits"], "_library": ["library"]}),
     ("handle", "Handles: route, dispatch, combine", "moecomm", {"handle": ["Handle"]}),
+    ("plan", "Plans: calls that are prepared once", "moecomm", {"plan": ["Plan"]}),
     ("parts", "Arguments of dispatch and combine", "moecomm", {
         "parts": ["Cast", "Describe", "Payload", "Grads", "Ready"]}),
     ("answers", "What handles tell", "moecomm", {
@@ -48,7 +49,7 @@ PACKAGES = ["", "torch", "deep_ep", "vllm", "sglang"]  # whose __all__ must be o
 TERM = re.compile(r"^(\S+(?:, \S+)*) {2,}(\S.*)$")
 DIVIDER = re.compile(r"^ *# -{2,} (.+?) -{2,}$")
 ONLY_THERE = {"self", "cls"}
-MADE_BY_LIBRARY = {"Route"}  # a constructor that takes one is not for users
+MADE_BY_LIBRARY = {"Route", "Handle"}  # a constructor that takes one is not for users
 SHOWN_AS = {"Membership": "Communicator"}  # the one class of that kind that users have
 PARTS = "parts"  # the module of tuples that users make
 # What other modules of the package call. Users have no reason to.

@@ -89,8 +89,11 @@ class _Seen(NamedTuple):
         return self.tensor is not None and is_same(tensor, self.tensor) and _version(tensor) == self.version
 
 
-def _version(tensor: Optional[torch.Tensor]) -> int:
-    return 0 if tensor is None or tensor.is_inference() else tensor._version
+_NOTHING_SEEN = _Seen(None, 0)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _require_ll_handle(handle: Any) -> LowLatencyHandle:
@@ -169,8 +172,11 @@ class LowLatency:
             shape = self._ll_shape(x, topk_idx, topk_weights, *form[:7])
             self.routes.known.keep(form, shape)
         maker, places, device = shape.maker, shape.places, self.device
-        stats = self._row_stats(cumulative_local_expert_recv_stats, places[0])
-        waits = self._wait_stats(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats")
+        stats, waits = cumulative_local_expert_recv_stats, dispatch_wait_recv_cost_stats
+        if stats is not None:
+            stats = self._row_stats(stats, places[0])
+        if waits is not None:
+            waits = self._wait_stats(waits, "dispatch_wait_recv_cost_stats")
         route, native = maker.next()
         stream = self._start(maker.comm, async_finish, return_recv_hook)
         sources = torch.empty(places, dtype=torch.int32, device=device)
@@ -190,7 +196,8 @@ class LowLatency:
         maker.commit()
         handle = LowLatencyHandle((sources, ranges, form[0], shape.hidden, num_experts))
         handle.route, handle.shape = route, shape
-        handle.ids, handle.weights = _Seen(topk_idx, _version(topk_idx)), _Seen(topk_weights, _version(topk_weights))
+        handle.ids = _Seen(topk_idx, _version(topk_idx))
+        handle.weights = _NOTHING_SEEN if topk_weights is None else _Seen(topk_weights, _version(topk_weights))
 
         def arrive() -> None:
             counts.copy_(rows_per_expert(native, device))
@@ -273,7 +280,9 @@ class LowLatency:
         for given, seen, name in ((topk_idx, handle.ids, "topk_idx"), (topk_weights, handle.weights, "topk_weights")):
             if handle.weights.tensor is not None and not seen.is_still(given):
                 raise ValueError(f"{name} is not that of the dispatch, which got topk_weights, or was written since then")
-        waits = self._wait_stats(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats")
+        waits = combine_wait_recv_cost_stats
+        if waits is not None:
+            waits = self._wait_stats(waits, "combine_wait_recv_cost_stats")
         if out is None:
             out = torch.empty((shape.tokens, shape.hidden), dtype=torch.bfloat16, device=self.device)
         native, route = handle.route.handle(), handle.route
@@ -344,15 +353,11 @@ class LowLatency:
         if use_fp8 and hidden % 128:
             raise ValueError(f"x has rows of {hidden} elements, expected a multiple of 128 with use_fp8")
 
-    def _row_stats(self, stats: Optional[torch.Tensor], local: int) -> Optional[torch.Tensor]:
-        if stats is None:
-            return None
+    def _row_stats(self, stats: torch.Tensor, local: int) -> torch.Tensor:
         name = "cumulative_local_expert_recv_stats"
         return require(stats, name, "[local experts]", (local,), (torch.int32,), self.device)
 
-    def _wait_stats(self, stats: Optional[torch.Tensor], name: str) -> Optional[torch.Tensor]:
-        if stats is None:
-            return None
+    def _wait_stats(self, stats: torch.Tensor, name: str) -> torch.Tensor:
         ranks = self.group_size
         if isinstance(stats, torch.Tensor) and stats.dim() == 2:
             return require(stats, name, "[ranks, ranks]", (ranks, ranks), (torch.int64,), self.device)[self.rank]
