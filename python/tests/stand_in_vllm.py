@@ -81,6 +81,14 @@ class TopKWeightAndReduceContiguous:
         return rows.sum(dim=1).to(fused_expert_output.dtype)
 
 
+class TopKWeightAndReduceNoOP:
+    """Of experts that apply weights and sum."""
+
+    def apply(self, output, fused_expert_output, topk_weights, topk_ids, apply_router_weight_on_input):
+        assert output is None
+        return fused_expert_output
+
+
 def moe_kernel_quantize_input(A, A_scale, quant_dtype, per_act_token_quant, block_shape=None, is_scale_swizzled=True):
     if quant_dtype is None:
         return A, A_scale
@@ -205,6 +213,7 @@ def install():
         f"{FUSED_MOE}.topk_weight_and_reduce",
         TopKWeightAndReduceDelegate=TopKWeightAndReduceDelegate,
         TopKWeightAndReduceContiguous=TopKWeightAndReduceContiguous,
+        TopKWeightAndReduceNoOP=TopKWeightAndReduceNoOP,
     )
     helpers = dict(normalize_batched_scales_shape=normalize_batched_scales_shape)
     module(f"{FUSED_MOE}.utils", moe_kernel_quantize_input=moe_kernel_quantize_input, **helpers)

@@ -119,7 +119,7 @@ class Standard(PrepareAndFinalize):
     ) -> Callable[[], None]:
         """Reduces each arrived row's experts to one row, and sums the rows of each token over the ranks. Collective.
 
-        output                  [tokens, hidden], written in place
+        output                  [tokens, hidden], written in place; it may be fused_expert_output
         fused_expert_output     [n, topk, hidden], or what weight_and_reduce_impl takes, in bfloat16, float16 or float32
         topk_weights, topk_ids  [n, topk] of prepare
         apply_router_weight_on_input  the weights have been applied
@@ -146,7 +146,8 @@ class Standard(PrepareAndFinalize):
         event = dbo.dbo_get_previous_event(self.buffer.capture)
         dbo.dbo_yield_and_switch_from_compute_to_comm()
         self._used_here(rows)
-        in_place = output.is_contiguous() and output.dtype == rows.dtype
+        # vLLM lets experts that sum write to the output where its shape is theirs. Sums cannot replace what they read.
+        in_place = output.is_contiguous() and output.dtype == rows.dtype and output.data_ptr() != rows.data_ptr()
         sums, _, summed = self.buffer.combine(
             rows,
             handle,
