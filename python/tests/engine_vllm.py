@@ -38,7 +38,7 @@ LOADED = (
 TOKENS_MAX = 48
 
 
-class _Platform:
+class Platform:
     """A CPU, for which vLLM's kernel allocates without its workspace."""
 
     simple_compile_backend = "eager"
@@ -100,7 +100,7 @@ def _provided(settings):
     import triton
 
     return {
-        "vllm.platforms": dict(current_platform=_Platform()),
+        "vllm.platforms": dict(current_platform=Platform()),
         "vllm.logger": dict(init_logger=lambda name: _Logger(logging.getLogger(name), {})),
         "vllm.config": dict(SchedulerConfig=scheduler, get_current_vllm_config_or_none=lambda: settings),
         "vllm.config.kernel": dict(MoEBackend=str),
@@ -124,9 +124,12 @@ def _provided(settings):
     }
 
 
-def install():
+def install(more_loaded=(), more_provided=lambda settings: {}):
     """Loads vLLM and lets moecomm take its place in it. Returns modules: .kernel, .all2all, .utils and so on, the
-    .version, and .settings, vLLM's configuration."""
+    .version, and .settings, vLLM's configuration.
+
+    more_loaded    names of further modules of vLLM
+    more_provided  gets vLLM's configuration; {module: {name: value}} beyond those of _provided()"""
     import moecomm.deep_ep
     import moecomm.vllm
 
@@ -135,7 +138,10 @@ def install():
     settings = types.SimpleNamespace(
         scheduler_config=types.SimpleNamespace(max_num_batched_tokens=TOKENS_MAX), parallel_config=parallel
     )
-    version = load("vllm", LOADED, _provided(settings))
+    provided = _provided(settings)
+    for name, values in more_provided(settings).items():
+        provided[name] = {**provided.get(name, {}), **values}
+    version = load("vllm", LOADED + tuple(more_loaded), provided)
     names = dict(
         activation=f"{FUSED_MOE}.activation",
         config=f"{FUSED_MOE}.config",
@@ -238,17 +244,14 @@ def experts_of(vllm, batched):
     return Experts
 
 
-def make_kernel(vllm, backend, shape, quantised, tokens_max):
-    """vLLM's manager and modular kernel of a backend, as its layers make them.
-
-    shape      experts, topk, hidden, intermediate
-    quantised  keywords of vLLM's FusedMoEQuantConfig.make()"""
+def moe_config(vllm, backend, shape, tokens_max, dtype=torch.bfloat16):
+    """vLLM's configuration of a layer. shape: experts, topk, hidden, intermediate."""
     experts, topk, hidden, intermediate = shape
     rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
     both = dict(tp_size=1, pcp_size=1, tp_rank=0, pcp_rank=0, sp_size=1, enable_eplb=False)
     ranks = dict(dp_size=size, ep_size=size, dp_rank=rank, ep_rank=rank)
     parallel = vllm.config.FusedMoEParallelConfig(use_ep=True, all2all_backend=backend, **both, **ranks)
-    moe = vllm.config.FusedMoEConfig(
+    return vllm.config.FusedMoEConfig(
         num_experts=experts,
         experts_per_token=topk,
         hidden_dim=hidden,
@@ -259,9 +262,17 @@ def make_kernel(vllm, backend, shape, quantised, tokens_max):
         device="cpu",
         routing_method=vllm.config.RoutingMethodType.Renormalize,
         moe_parallel_config=parallel,
-        in_dtype=torch.bfloat16,
+        in_dtype=dtype,
         max_num_tokens=tokens_max,
     )
+
+
+def make_kernel(vllm, backend, shape, quantised, tokens_max):
+    """vLLM's manager and modular kernel of a backend, as its layers make them.
+
+    shape      as for moe_config()
+    quantised  keywords of vLLM's FusedMoEQuantConfig.make()"""
+    moe, size = moe_config(vllm, backend, shape, tokens_max), torch.distributed.get_world_size()
     quant = vllm.config.FusedMoEQuantConfig.make(**quantised)
     low = backend == "deepep_low_latency"
     manager = (vllm.all2all.DeepEPLLAll2AllManager if low else vllm.all2all.DeepEPHTAll2AllManager)(

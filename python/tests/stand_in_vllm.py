@@ -81,6 +81,14 @@ class TopKWeightAndReduceContiguous:
         return rows.sum(dim=1).to(fused_expert_output.dtype)
 
 
+class TopKWeightAndReduceNoOP:
+    """Of experts that apply weights and sum."""
+
+    def apply(self, output, fused_expert_output, topk_weights, topk_ids, apply_router_weight_on_input):
+        assert output is None
+        return fused_expert_output
+
+
 def moe_kernel_quantize_input(A, A_scale, quant_dtype, per_act_token_quant, block_shape=None, is_scale_swizzled=True):
     if quant_dtype is None:
         return A, A_scale
@@ -111,6 +119,16 @@ class All2AllManagerBase:
 
     def max_sms_used(self):
         return None  # all of them, perhaps
+
+
+class CpuCommunicator:
+    """It has a manager for the ranks of the experts, which is not ours."""
+
+    def __init__(self, cpu_group, device=None, device_group=None, unique_name="", use_all2all=False):
+        self.is_ep_communicator = unique_name.split(":")[0] == "ep"
+        self.use_all2all = self.is_ep_communicator and use_all2all
+        self.cpu_group, self.device_group = cpu_group, device_group
+        self.all2all_manager = "AgRsAll2AllManager" if self.use_all2all else None
 
 
 def ubatching(log):
@@ -186,12 +204,21 @@ def batched_experts(rows, scales, meta, first, dtype):
     return out
 
 
+def cpu_experts(rows, ids, weights, first, local, on_input):
+    """[rows, hidden], as vLLM's kernel for CPUs: it reads ids in memory order, as indices of this rank's weights."""
+    assert ids.dtype == torch.int32 and ids.is_contiguous() and weights.dtype == torch.float32
+    assert weights.shape == ids.shape == rows.shape[:1] + ids.shape[1:] and bool(((ids >= 0) & (ids < local)).all())
+    factors = (ids + first + 1).float() if on_input else weights * (ids + first + 1)
+    return (rows.float() * factors.sum(dim=1, keepdim=True)).to(rows.dtype)
+
+
 def install():
     """Puts the stand-in into sys.modules, and returns the log of its micro-batch functions."""
     log = []
     config = types.SimpleNamespace(
         scheduler_config=types.SimpleNamespace(max_num_batched_tokens=48),
-        parallel_config=types.SimpleNamespace(enable_fault_tolerance=False),
+        parallel_config=types.SimpleNamespace(enable_fault_tolerance=False, all2all_backend="allgather_reducescatter"),
+        compilation_config=types.SimpleNamespace(mode=0),
     )
     module("vllm.config", get_current_vllm_config_or_none=lambda: config)
     module("vllm.envs", VLLM_DEEPEPLL_NVFP4_DISPATCH=False)
@@ -205,6 +232,7 @@ def install():
         f"{FUSED_MOE}.topk_weight_and_reduce",
         TopKWeightAndReduceDelegate=TopKWeightAndReduceDelegate,
         TopKWeightAndReduceContiguous=TopKWeightAndReduceContiguous,
+        TopKWeightAndReduceNoOP=TopKWeightAndReduceNoOP,
     )
     helpers = dict(normalize_batched_scales_shape=normalize_batched_scales_shape)
     module(f"{FUSED_MOE}.utils", moe_kernel_quantize_input=moe_kernel_quantize_input, **helpers)
@@ -213,3 +241,11 @@ def install():
     module(f"{COMMUNICATORS}.all2all", DeepEPHTAll2AllManager=None, DeepEPLLAll2AllManager=None)
     module(f"{FUSED_MOE}.all2all_utils", maybe_make_prepare_finalize=maybe_make_prepare_finalize)
     return log
+
+
+def install_cpu():
+    """The same on vLLM's CPU platform. Returns vLLM's configuration."""
+    install()
+    module("vllm.platforms", current_platform=types.SimpleNamespace(is_cpu=lambda: True))
+    module(f"{COMMUNICATORS}.cpu_communicator", CpuCommunicator=CpuCommunicator)
+    return module("vllm.config").get_current_vllm_config_or_none()

@@ -42,14 +42,14 @@ def refuses(expected, text, function, *arguments, **keywords):
     raise AssertionError(f"expected {expected}: {text}")
 
 
-def _serve(rank, meeting, pipe):
+def _serve(rank, ranks, meeting, pipe):
     """One rank: runs the functions that come through the pipe, and answers None or a traceback."""
     torch.set_num_threads(1)
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # TCP between domains: docs/reference/tuning.md
     if DEVICE != "cpu":
         torch.cuda.set_device(rank % torch.cuda.device_count())
         torch.cuda.set_stream(torch.cuda.Stream())  # the same
-    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=RANKS)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
     while True:
         try:
             function, arguments = pipe.recv()
@@ -65,14 +65,14 @@ def _serve(rank, meeting, pipe):
 
 
 class _World:
-    def __init__(self):
+    def __init__(self, ranks):
         context = multiprocessing.get_context("spawn")
         self._folder = tempfile.TemporaryDirectory()
         meeting = os.path.join(self._folder.name, "meeting")
         self._ranks = []
-        for rank in range(RANKS):
+        for rank in range(ranks):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, meeting, theirs), daemon=True)
+            process = context.Process(target=_serve, args=(rank, ranks, meeting, theirs), daemon=True)
             process.start()
             theirs.close()
             self._ranks.append((process, ours))
@@ -106,14 +106,15 @@ class _World:
 
 @unittest.skipIf(SKIP, SKIP)
 class RanksTest(unittest.TestCase):
-    """A test case with one world. run_ranks(function) calls function(rank) on every rank; functions are global ones, so
-    that the processes find them. After a failure the next test gets a new world."""
+    """A test case with one world of `ranks` processes. run_ranks(function) calls function(rank) on every rank; functions
+    are global ones, so that the processes find them. After a failure the next test gets a new world."""
 
+    ranks = RANKS
     _world = None
 
     def run_ranks(self, function, *arguments):
         if RanksTest._world is None:
-            RanksTest._world = _World()
+            RanksTest._world = _World(self.ranks)
         failures = RanksTest._world.run(function, *arguments)
         if failures:
             RanksTest._world.close()

@@ -315,6 +315,14 @@ def strided_output(rank):
         rows, their_weights, their_ids = experts(rank, kernel, prepared)
         kernel.finalize(output, rows, their_weights, their_ids, False, vllm.TopKWeightAndReduceContiguous())
         assert torch.equal(output.float(), reference(x, weights, ids))
+    x, weights, ids = inputs(rank, tokens=MAX)
+    ids[:, 1:], ids[:, 0] = -1, (rank + 1) % RANKS * LOCAL  # as many rows come as are sent
+    rows, _, _, their_ids, their_weights = kernel.prepare(x, weights, ids, EXPERTS, None, False, vllm.quant_config())
+    output = rows * (rank * LOCAL + 1) * their_weights.sum(dim=1, keepdim=True).to(rows.dtype)
+    # Experts that sum for themselves: vLLM gives them the output to write to where shapes allow it.
+    kernel.finalize(output, output, their_weights, their_ids, False, vllm.TopKWeightAndReduceNoOP())
+    assert torch.equal(output.float(), reference(x, weights, ids)), (output, reference(x, weights, ids))
+    x, weights, ids = inputs(rank)
     half = x.half()
     prepared = kernel.prepare(half, weights, ids, EXPERTS, None, False, vllm.quant_config())
     rows, their_weights, their_ids = experts(rank, kernel, prepared, torch.float16, torch.float16)

@@ -25,7 +25,8 @@ NAMES, CPP_NAMES, PROGRAMS = names_of("interface"), names_of("cpp"), names_of("p
 PYTHON_NAMES = names_of("python")
 # Guides, and the module whose names they write without it.
 MODULES = {"docs/guide/python": "moecomm", "docs/guide/torch": "moecomm.torch", "docs/guide/deepep": "moecomm.deep_ep",
-           "docs/guide/vllm": "moecomm.vllm", "docs/guide/sglang": "moecomm.sglang"}
+           "docs/guide/vllm": "moecomm.vllm", "docs/guide/vllm-cpu": "moecomm.vllm",
+           "docs/guide/sglang": "moecomm.sglang"}
 
 project = "moecomm"
 version = release = ".".join(re.search(rf"#define MOE_VERSION_{part} (\d+)", HEADER)[1]

@@ -39,9 +39,10 @@ CONCERNS = [
         "deep_ep.settings": ["configure", "Config"], "deep_ep.events": ["EventHandle", "EventOverlap"],
         "deep_ep": ["install", "topk_idx_t"]}),
     ("vllm", "vLLM", "moecomm.vllm", {
-        "vllm": ["plugin", "install", "build", "Classes"], "interfaces": ["MissingInterface"],
-        "vllm.manager": ["Manager", "HtManager", "LlManager"], "vllm.common": ["PrepareAndFinalize"],
-        "vllm.standard": ["Standard"], "vllm.batched": ["Batched"]}),
+        "vllm": ["plugin", "install", "build", "Classes", "install_cpu", "build_cpu", "CpuClasses"],
+        "interfaces": ["MissingInterface"], "vllm.manager": ["Manager", "HtManager", "LlManager"],
+        "vllm.common": ["PrepareAndFinalize"], "vllm.standard": ["Standard"], "vllm.batched": ["Batched"],
+        "vllm.cpu": ["CpuCommunicator", "CpuStandard"]}),
     ("sglang", "SGLang", "moecomm.sglang", {
         "sglang": ["plugin", "install", "build", "destroy"], "sglang.dispatcher": ["Dispatcher"]}),
 ]

@@ -8,11 +8,20 @@ and what raises."""
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple, Type
+from typing import Any, Callable, NamedTuple, Type
 
 from ..interfaces import MissingInterface, is_chosen
 
-__all__ = ["Classes", "MissingInterface", "build", "install", "plugin"]
+__all__ = [
+    "Classes",
+    "CpuClasses",
+    "MissingInterface",
+    "build",
+    "build_cpu",
+    "install",
+    "install_cpu",
+    "plugin",
+]
 
 
 class Classes(NamedTuple):
@@ -27,6 +36,20 @@ class Classes(NamedTuple):
     Batched: Type[Any]
 
 
+class CpuClasses(NamedTuple):
+    """The same for vLLM's CPU platform.
+
+    Communicator  the device communicator, whose all-to-all manager is Classes.HtManager
+    Standard      prepare and finalize for the standard format"""
+
+    Communicator: Type[Any]
+    Standard: Type[Any]
+
+
+def _derive(name: str, ours: Type[Any], base: Type[Any], **attributes: Any) -> Type[Any]:
+    return type(name, (ours, base), dict(attributes, __module__=__name__, __doc__=ours.__doc__))
+
+
 @functools.lru_cache(maxsize=None)
 def build() -> Classes:
     """Makes the classes, once. Raises MissingInterface if vLLM, or the part of it that they are written for, is not
@@ -39,14 +62,26 @@ def build() -> Classes:
     from .manager import HtManager, LlManager
     from .standard import Standard
 
-    def derive(name: str, ours: Type[Any], base: Type[Any]) -> Type[Any]:
-        return type(name, (ours, base), dict(engine=engine, __module__=__name__, __doc__=ours.__doc__))
-
     return Classes(
-        derive("MoecommHTAll2AllManager", HtManager, engine.All2AllManager),
-        derive("MoecommLLAll2AllManager", LlManager, engine.All2AllManager),
-        derive("MoecommHTPrepareAndFinalize", Standard, engine.PrepareAndFinalize),
-        derive("MoecommLLPrepareAndFinalize", Batched, engine.PrepareAndFinalize),
+        _derive("MoecommHTAll2AllManager", HtManager, engine.All2AllManager, engine=engine),
+        _derive("MoecommLLAll2AllManager", LlManager, engine.All2AllManager, engine=engine),
+        _derive("MoecommHTPrepareAndFinalize", Standard, engine.PrepareAndFinalize, engine=engine),
+        _derive("MoecommLLPrepareAndFinalize", Batched, engine.PrepareAndFinalize, engine=engine),
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def build_cpu() -> CpuClasses:
+    """Makes the classes for CPUs, once. Raises MissingInterface as build() does."""
+    from .engine import find_cpu_places, find_engine
+
+    engine, base = find_engine(), find_cpu_places().Communicator
+    from .cpu import CpuCommunicator, CpuStandard
+
+    manager = build().HtManager
+    return CpuClasses(
+        _derive("MoecommCpuCommunicator", CpuCommunicator, base, engine=engine, manager=manager),
+        _derive("MoecommCpuPrepareAndFinalize", CpuStandard, engine.PrepareAndFinalize, engine=engine),
     )
 
 
@@ -67,8 +102,39 @@ def install() -> None:
     places.prepare_finalize.DEEPEP_QUANT_BLOCK_SHAPE = [BLOCK, BLOCK]
 
 
+def install_cpu() -> Callable[[], None]:
+    """The same for vLLM's CPU platform: the backend deepep_high_throughput, which vLLM replaces by
+    allgather_reducescatter there, is moecomm's host backend from then on. Replaces the class CpuCommunicator and the
+    name DeepEPHTPrepareAndFinalize. Call it in every process, before vLLM makes its process groups. Idempotent.
+
+    Returns a function that puts back what was there before; objects that were made in between stay. Raises
+    MissingInterface, and changes nothing then."""
+    from .engine import find_cpu_places
+
+    places, classes = find_cpu_places(), build_cpu()
+    name = "DeepEPHTPrepareAndFinalize"
+    found = vars(places.prepare_finalize).get(name)
+
+    def undo() -> None:
+        places.communicators.CpuCommunicator = classes.Communicator.__bases__[1]
+        if found not in (None, classes.Standard):
+            setattr(places.prepare_finalize, name, found)
+        else:
+            vars(places.prepare_finalize).pop(name, None)
+
+    places.communicators.CpuCommunicator = classes.Communicator
+    setattr(places.prepare_finalize, name, classes.Standard)
+    return undo
+
+
 def plugin() -> None:
-    """The entry point of the group vllm.general_plugins, which vLLM calls in each of its processes. It does install() if
-    VLLM_PLUGINS names moecomm, and nothing otherwise."""
-    if is_chosen("VLLM_PLUGINS"):
+    """The entry point of the group vllm.general_plugins, which vLLM calls in each of its processes. If VLLM_PLUGINS
+    names moecomm, it does install_cpu() on vLLM's CPU platform and install() on others. Otherwise it does nothing."""
+    if not is_chosen("VLLM_PLUGINS"):
+        return
+    from .engine import is_on_cpus
+
+    if is_on_cpus():
+        install_cpu()
+    else:
         install()

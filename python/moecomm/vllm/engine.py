@@ -10,6 +10,7 @@ ADAPTER, ENGINE = "moecomm.vllm", "vllm"
 KNOWN = (
     "vLLM 0.17 and later, whose FusedMoEPrepareAndFinalizeModular has activation_format, prepare_async, finalize_async"
 )
+KNOWN_CPU = "vLLM 0.33, whose CpuCommunicator has an all-to-all manager"
 _MOE = "vllm.model_executor.layers.fused_moe"
 _COMMUNICATORS = "vllm.distributed.device_communicators"
 
@@ -37,6 +38,15 @@ PLACES = dict(
     maker=Wanted(f"{_MOE}.all2all_utils", "maybe_make_prepare_finalize"),
 )
 
+# The same on CPUs. The platform names the communicator's class by this path.
+CPU_PLACES = dict(
+    communicators=Wanted(f"{_COMMUNICATORS}.cpu_communicator"),
+    Communicator=Wanted(f"{_COMMUNICATORS}.cpu_communicator", "CpuCommunicator"),
+    prepare_finalize=PLACES["prepare_finalize"],
+    maker=PLACES["maker"],
+)
+PLATFORM = dict(current=Wanted("vllm.platforms", "current_platform", optional=True))
+
 
 def find_engine() -> SimpleNamespace:
     """The classes and functions of WANTED. Raises moecomm.interfaces.MissingInterface."""
@@ -46,3 +56,14 @@ def find_engine() -> SimpleNamespace:
 def find_places() -> SimpleNamespace:
     """The modules of PLACES. Raises moecomm.interfaces.MissingInterface."""
     return find(ADAPTER, ENGINE, KNOWN, PLACES)
+
+
+def find_cpu_places() -> SimpleNamespace:
+    """The modules of CPU_PLACES, and the class. Raises moecomm.interfaces.MissingInterface."""
+    return find(ADAPTER, ENGINE, KNOWN_CPU, CPU_PLACES)
+
+
+def is_on_cpus() -> bool:
+    """Whether vLLM in this process runs on its CPU platform."""
+    is_cpu = getattr(find(ADAPTER, ENGINE, KNOWN, PLATFORM).current, "is_cpu", None)
+    return is_cpu is not None and bool(is_cpu())

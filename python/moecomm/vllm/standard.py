@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 
@@ -65,6 +65,7 @@ class Standard(PrepareAndFinalize):
         Returns the receiver, to be called once. It returns rows [n, hidden]; scales or None; ExpertTokensMetadata;
         ids [n, topk], global, where entries of other ranks name an expert that is not here; and weights [n, topk], 0
         beside those."""
+        self._require(quant_config, defer_input_quant)
         a1 = weigh_input(a1, topk_weights, apply_router_weight_on_input)
         early = quant_config.is_block_quantized or quant_config.per_act_token_quant
         rows: Any = a1
@@ -97,14 +98,21 @@ class Standard(PrepareAndFinalize):
                 scale = quant_config.a1_gscale if quant_config.quant_dtype == "nvfp4" else quant_config.a1_scale
                 codes, scales = self._quantize(codes, scale, quant_config.quant_dtype, quant_config, False)
             meta = self.engine.ExpertTokensMetadata.make_from_list(counts, device=codes.device)
-            return codes, scales, meta, self._global_ids(ids, num_experts), weights
+            codes, ids_for, weights_for = self._for_experts(codes, ids, weights, num_experts)
+            return codes, scales, meta, ids_for, weights_for
 
         return receive
 
-    def _global_ids(self, ids: torch.Tensor, num_experts: int) -> torch.Tensor:
-        """vLLM's kernels need an expert in every entry. expert_map turns those of other ranks into -1."""
+    def _require(self, quant_config: Any, defer_input_quant: bool) -> None:
+        """Raises NotImplementedError for what a derived class does not do."""
+
+    def _for_experts(
+        self, rows: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, num_experts: int
+    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The rows, ids and weights that experts get, of those that arrived, whose ids are local or -1. vLLM's kernels
+        need an expert in every entry. expert_map turns those of other ranks into -1."""
         elsewhere = num_experts - 1 if self.rank_expert_offset == 0 else 0
-        return torch.where(ids < 0, elsewhere, ids + self.rank_expert_offset)
+        return rows, torch.where(ids < 0, elsewhere, ids + self.rank_expert_offset), weights
 
     # ---- Finalize ----------------------------------------------------------------------------------------------------
 
@@ -119,7 +127,7 @@ class Standard(PrepareAndFinalize):
     ) -> Callable[[], None]:
         """Reduces each arrived row's experts to one row, and sums the rows of each token over the ranks. Collective.
 
-        output                  [tokens, hidden], written in place
+        output                  [tokens, hidden], written in place; it may be fused_expert_output
         fused_expert_output     [n, topk, hidden], or what weight_and_reduce_impl takes, in bfloat16, float16 or float32
         topk_weights, topk_ids  [n, topk] of prepare
         apply_router_weight_on_input  the weights have been applied
@@ -129,24 +137,25 @@ class Standard(PrepareAndFinalize):
         handle = self._kept()
         rows = fused_expert_output
         if rows.numel() != 0:
-            reduce = weight_and_reduce_impl
-            if isinstance(reduce, self.engine.Delegate):
-                reduce = self.engine.Contiguous()
-            weights = dict(topk_weights=topk_weights, topk_ids=topk_ids)
-            rows = reduce.apply(
-                output=None,
-                fused_expert_output=rows,
-                apply_router_weight_on_input=apply_router_weight_on_input,
-                **weights,
-            )
+            given: Dict[str, Any] = dict(topk_weights=topk_weights, topk_ids=topk_ids)
+            given["apply_router_weight_on_input"] = apply_router_weight_on_input
+            rows = self._reduce(rows, handle.rows, weight_and_reduce_impl, **given)
         return self._combine(output, rows, handle)
+
+    def _reduce(self, rows: torch.Tensor, received: int, reduce: Any, **given: Any) -> torch.Tensor:
+        """One row for each of the `received` rows that arrived, of what the experts made."""
+        if isinstance(reduce, self.engine.Delegate):
+            reduce = self.engine.Contiguous()
+        reduced: torch.Tensor = reduce.apply(output=None, fused_expert_output=rows, **given)
+        return reduced
 
     def _combine(self, output: torch.Tensor, rows: torch.Tensor, handle: DispatchHandle) -> Callable[[], None]:
         dbo = self.engine.ubatching
         event = dbo.dbo_get_previous_event(self.buffer.capture)
         dbo.dbo_yield_and_switch_from_compute_to_comm()
         self._used_here(rows)
-        in_place = output.is_contiguous() and output.dtype == rows.dtype
+        # vLLM lets experts that sum write to the output where its shape is theirs. Sums cannot replace what they read.
+        in_place = output.is_contiguous() and output.dtype == rows.dtype and output.data_ptr() != rows.data_ptr()
         sums, _, summed = self.buffer.combine(
             rows,
             handle,
