@@ -1,8 +1,8 @@
 #!/bin/sh
-# Fetches torch and numpy from PyPI into build/torch for the tests of moecomm.torch and moecomm.deep_ep: 5.5 GB, as there
-# is no build for CPUs on PyPI. scripts/test.sh starts it first and needs it last.
-# Usage: fetch_torch.sh          fetches them unless they are there
-#        fetch_torch.sh --wait   waits while that goes on, at most 15 minutes; fails if they are not there
+# Fetches torch, numpy and jax from PyPI into build/torch for the tests of moecomm.torch, moecomm.deep_ep and
+# moecomm.jax: 6 GB, as there is no build of torch for CPUs on PyPI. scripts/test.sh starts it first and needs it last.
+# Usage: fetch_torch.sh          fetches those that are not there
+#        fetch_torch.sh --wait   waits while that goes on, at most 15 minutes; fails if torch is not there
 set -eu
 cd "$(dirname "$0")/.."
 to=build/torch
@@ -16,13 +16,20 @@ if [ "${1:-}" = --wait ]; then
   exit
 fi
 
-[ "$(cat "$to/state" 2>/dev/null)" != fetched ] || exit 0
-rm -rf "$to"
+fetch() { # PACKAGE...
+  nice python3 -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-cache-dir \
+    --no-compile --target "$to/site" "$@"
+}
+
+had=$(cat "$to/state" 2>/dev/null || true)
+[ "$had" != fetched ] || [ ! -d "$to/site/jax" ] || exit 0
+[ "$had" = fetched ] || rm -rf "$to"
 mkdir -p "$to"
+rm -f "$to/state"
 echo $$ >"$to/pid"
 state=failed
-if nice python3 -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-cache-dir \
-  --no-compile --target "$to/site" torch numpy; then
+if [ "$had" = fetched ] || fetch torch numpy; then
   state=fetched
+  fetch jax || echo "the tests of moecomm.jax will be skipped"
 fi
 echo "$state" >"$to/state"

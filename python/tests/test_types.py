@@ -16,8 +16,8 @@ PYTHON = TESTS.parent
 PLANTED = TESTS / "planted_types.py"
 CHECKOUT = PYTHON.parent
 SECONDS = 600
-# Packages that import torch, which pyright must find.
-NEED_TORCH = ("torch", "deep_ep", "vllm", "sglang")
+# Packages that import what pyright must find.
+NEED = {"torch": ("torch", "deep_ep", "vllm", "sglang"), "jax": ("jax",)}
 
 
 def tool(name):
@@ -25,10 +25,10 @@ def tool(name):
     return shutil.which(name) or shutil.which(name, path=str(CHECKOUT / "build/types/bin"))
 
 
-def torch_site():
-    """The folder from which torch is imported; None without torch."""
+def site_of(name):
+    """The folder from which torch or jax is imported; None without it."""
     places = [CHECKOUT / "build/torch/site", *map(pathlib.Path, sys.path)]
-    return next((str(place) for place in places if (place / "torch/__init__.py").exists()), None)
+    return next((str(place) for place in places if (place / name / "__init__.py").exists()), None)
 
 
 def planted(checker):
@@ -74,13 +74,14 @@ class TypesTest(unittest.TestCase):
         self.check("mypy", [(path, int(line), error) for path, line, error in errors], output)
 
     def test_pyright(self):
-        site = torch_site()
+        sites = {name: site_of(name) for name in NEED}
+        missing = [package for name, packages in NEED.items() if sites[name] is None for package in packages]
         relative = os.path.relpath(PYTHON, self.folder)
         settings = {
             "pythonVersion": "3.9",
             "include": [f"{relative}/moecomm", f"{relative}/tests/{PLANTED.name}"],
-            "exclude": [f"{relative}/moecomm/{name}" for name in NEED_TORCH if site is None],
-            "extraPaths": [str(PYTHON), *([site] if site is not None else [])],
+            "exclude": [f"{relative}/moecomm/{package}" for package in missing],
+            "extraPaths": [str(PYTHON), *sorted({site for site in sites.values() if site is not None})],
         }
         (self.folder / "pyrightconfig.json").write_text(json.dumps(settings))
         output = self.run_tool("pyright", "--project", str(self.folder), "--outputjson")

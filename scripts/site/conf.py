@@ -24,9 +24,9 @@ def names_of(folder):
 NAMES, CPP_NAMES, PROGRAMS = names_of("interface"), names_of("cpp"), names_of("programs")
 PYTHON_NAMES = names_of("python")
 # Guides, and the module whose names they write without it.
-MODULES = {"docs/guide/python": "moecomm", "docs/guide/torch": "moecomm.torch", "docs/guide/deepep": "moecomm.deep_ep",
-           "docs/guide/vllm": "moecomm.vllm", "docs/guide/vllm-cpu": "moecomm.vllm",
-           "docs/guide/sglang": "moecomm.sglang"}
+MODULES = {"docs/guide/python": "moecomm", "docs/guide/torch": "moecomm.torch", "docs/guide/jax": "moecomm.jax",
+           "docs/guide/deepep": "moecomm.deep_ep", "docs/guide/vllm": "moecomm.vllm",
+           "docs/guide/vllm-cpu": "moecomm.vllm", "docs/guide/sglang": "moecomm.sglang"}
 
 project = "moecomm"
 version = release = ".".join(re.search(rf"#define MOE_VERSION_{part} (\d+)", HEADER)[1]
@@ -40,7 +40,7 @@ nitpicky = True
 nitpick_ignore = [("c:identifier", name) for name in
                   ("size_t", "uint8_t", "uint32_t", "uint64_t", "int32_t", "int64_t", "CUstream_st", "moeComm",
                    "moeHandle")]
-nitpick_ignore_regex = [("cpp:identifier", r"std(::.*)?"), ("py:.*", r"(torch|ctypes)\..*")]
+nitpick_ignore_regex = [("cpp:identifier", r"std(::.*)?"), ("py:.*", r"(torch|jax|ctypes|threading)\..*")]
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 90
 smartquotes = False

@@ -1,7 +1,7 @@
 """What the Python package declares for its users, with its docstrings, as its source says it. python_pages.py makes pages
 of it.
 
-Nothing is imported: the adapters for torch, vLLM and SGLang have pages where none of these is installed.
+Nothing is imported: the adapters for torch, JAX, vLLM and SGLang have pages where none of these is installed.
 """
 import ast
 import dataclasses
@@ -31,6 +31,8 @@ CONCERNS = [
         "torch.groups": ["communicator"], "torch.dispatcher": ["Dispatcher", "Dispatched"]}),
     ("torch-memory", "torch: window memory", "moecomm.torch", {
         "torch.memory": ["window_tensor", "WindowTensor"], "torch.pool": ["window_pool", "release_window_pool"]}),
+    ("jax", "JAX", "moecomm.jax", {
+        "jax.groups": ["communicators", "Communicators"], "jax.dispatcher": ["Dispatcher", "Dispatched"]}),
     ("deep-ep", "DeepEP: Buffer", "moecomm.deep_ep", {
         "deep_ep.buffer": ["Buffer"], "deep_ep.dispatch_handle": ["DispatchHandle"],
         "deep_ep.low_latency": ["LowLatencyHandle"]}),
@@ -46,7 +48,7 @@ CONCERNS = [
     ("sglang", "SGLang", "moecomm.sglang", {
         "sglang": ["plugin", "install", "build", "destroy"], "sglang.dispatcher": ["Dispatcher"]}),
 ]
-PACKAGES = ["", "torch", "deep_ep", "vllm", "sglang"]  # whose __all__ must be on pages
+PACKAGES = ["", "torch", "jax", "deep_ep", "vllm", "sglang"]  # whose __all__ must be on pages
 TERM = re.compile(r"^(\S+(?:, \S+)*) {2,}(\S.*)$")
 DIVIDER = re.compile(r"^ *# -{2,} (.+?) -{2,}$")
 ONLY_THERE = {"self", "cls"}
@@ -55,7 +57,7 @@ SHOWN_AS = {"Membership": "Communicator"}  # the one class of that kind that use
 PARTS = "parts"  # the module of tuples that users make
 # What other modules of the package call. Users have no reason to.
 INTERNAL = {"Handle.take_part", "Handle.share_calls", "Handle.hears_at_once", "Dispatcher.take_part", "Dispatcher.stream",
-            "Buffer.grow", "Buffer.tell_refusal"}
+            "Dispatcher.rank_of", "Communicators.of", "Communicators.lock_of", "Buffer.grow", "Buffer.tell_refusal"}
 
 
 @dataclasses.dataclass

@@ -4,17 +4,18 @@ import json
 import prose
 import python_interface
 
-GUIDES = {"moecomm": "python", "moecomm.names": "python", "moecomm.torch": "torch", "moecomm.deep_ep": "deepep",
-          "moecomm.vllm": "vllm", "moecomm.sglang": "sglang"}
+GUIDES = {"moecomm": "python", "moecomm.names": "python", "moecomm.torch": "torch", "moecomm.jax": "jax",
+          "moecomm.deep_ep": "deepep", "moecomm.vllm": "vllm", "moecomm.sglang": "sglang"}
 ABOUT = """Every public class, function and keyword of the package `moecomm`, with its docstring. The package needs ctypes alone,
-and the adapters for torch, DeepEP, vLLM and SGLang what they adapt to. Guides:
-[python.md](../docs/guide/python.md), [torch.md](../docs/guide/torch.md), [deepep.md](../docs/guide/deepep.md),
-[vllm.md](../docs/guide/vllm.md), [sglang.md](../docs/guide/sglang.md).
+and the adapters for torch, JAX, DeepEP, vLLM and SGLang what they adapt to. Guides:
+[python.md](../docs/guide/python.md), [torch.md](../docs/guide/torch.md), [jax.md](../docs/guide/jax.md),
+[deepep.md](../docs/guide/deepep.md), [vllm.md](../docs/guide/vllm.md), [sglang.md](../docs/guide/sglang.md).
 
 Every rank makes the same calls in the same order. Arrays are device memory with the cuda backend and host memory with
 the host backend. Shapes stand in brackets; "out rows" are the rows of a handle's layout.
 """
-TITLES = {"": "", "moecomm.torch": "With torch", "moecomm.deep_ep": "In DeepEP's place", "moecomm.vllm": "In engines",
+TITLES = {"": "", "moecomm.torch": "With torch", "moecomm.jax": "With JAX",
+          "moecomm.deep_ep": "In DeepEP's place", "moecomm.vllm": "In engines",
           "moecomm": "The package"}
 
 
