@@ -1,8 +1,8 @@
 #!/bin/sh
-# Fetches torch, numpy and jax from PyPI into build/torch for the tests of moecomm.torch, moecomm.deep_ep and
-# moecomm.jax: 6 GB, as there is no build of torch for CPUs on PyPI. scripts/test.sh starts it first and needs it last.
-# Usage: fetch_torch.sh          fetches those that are not there
-#        fetch_torch.sh --wait   waits while that goes on, at most 15 minutes; fails if torch is not there
+# Fetches torch and numpy from PyPI into build/torch for the tests of moecomm.torch and moecomm.deep_ep: 6 GB, as there
+# is no build of torch for CPUs on PyPI. With --jax it fetches jax too. scripts/test.sh starts it first and needs it last.
+# Usage: fetch_torch.sh [--jax]   fetches those that are not there
+#        fetch_torch.sh --wait    waits while that goes on, at most 15 minutes; fails if torch is not there
 set -eu
 cd "$(dirname "$0")/.."
 to=build/torch
@@ -21,8 +21,10 @@ fetch() { # PACKAGE...
     --no-compile --target "$to/site" "$@"
 }
 
+wanted=torch
+[ "${1:-}" != --jax ] || wanted=jax
 had=$(cat "$to/state" 2>/dev/null || true)
-[ "$had" != fetched ] || [ ! -d "$to/site/jax" ] || exit 0
+[ "$had" != fetched ] || [ ! -d "$to/site/$wanted" ] || exit 0
 [ "$had" = fetched ] || rm -rf "$to"
 mkdir -p "$to"
 rm -f "$to/state"
@@ -30,6 +32,6 @@ echo $$ >"$to/pid"
 state=failed
 if [ "$had" = fetched ] || fetch torch numpy; then
   state=fetched
-  fetch jax || echo "the tests of moecomm.jax will be skipped"
+  [ "$wanted" != jax ] || fetch jax || echo "the tests of moecomm.jax will be skipped"
 fi
 echo "$state" >"$to/state"

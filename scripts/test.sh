@@ -53,10 +53,14 @@ repeat_failures() { # LastTest.log
     /^Test Failed\.$/ { printf "%s", text }' "$1" | tail -n 200
 }
 
-# torch and jax come in the background: this takes minutes of network and little else, and the last step needs it.
+# torch comes in the background, with --all jax too: this takes minutes of network and little else, and the last step
+# needs it.
 step_deps() {
   scripts/install_deps.sh all || return
-  python3 -c 'import torch, jax' 2>/dev/null || setsid scripts/fetch_torch.sh >build/fetch_torch.log 2>&1 </dev/null &
+  local modules=torch option=()
+  [ "$everything" = 0 ] || modules="torch, jax" option=(--jax)
+  python3 -c "import $modules" 2>/dev/null ||
+    setsid scripts/fetch_torch.sh "${option[@]}" >build/fetch_torch.log 2>&1 </dev/null &
 }
 
 # The version is pinned, because other versions format the same text differently.
@@ -162,11 +166,11 @@ step_package() {
 }
 
 # The binding's own tests, with its types and an engine's dispatcher, then the example. Debian's Python has numpy where
-# another one may not. Without torch and jax, tests that need them say that they were skipped.
+# another one may not. Without torch, or without jax, tests that need it say that they were skipped.
 step_python() {
   build_main "${shipped[@]}" || return
   local python=python3
-  if ! "$python" -c 'import torch, jax' 2>/dev/null && scripts/fetch_torch.sh --wait; then
+  if ! "$python" -c 'import torch' 2>/dev/null && scripts/fetch_torch.sh --wait; then
     export PYTHONPATH=$root/build/torch/site${PYTHONPATH:+:$PYTHONPATH}
   fi
   "$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3

@@ -55,12 +55,22 @@ class Lint(unittest.TestCase):
 
     def test_new_work_and_its_users_where_nothing_is_recorded(self):
         for changed, checked in ((["src/room/c.h"], ["b.cc"]), (["README.md"], []), ([".clang-tidy"], ["a.cc", "b.cc"])):
-            with self.subTest(changed), mock.patch.object(lint, "changed_files", return_value=set(changed)):
+            with self.subTest(changed), mock.patch.object(lint, "changed_files", return_value=set(changed)), \
+                    mock.patch.object(lint, "git", return_value="commit"):
                 self.assertEqual(self.checked(), checked)
                 self.write("src/a.h", f"// changed after {changed}")
                 self.assertEqual(self.checked(), ["a.cc"])
                 self.assertEqual(self.checked("--all"), ["a.cc", "b.cc"])
                 (self.root / "build/lint.json").unlink()
+
+    def test_a_draw_of_new_work_that_the_commit_determines(self):
+        with mock.patch.object(lint, "changed_files", return_value={"src/a.h", "src/room/b.h"}), \
+                mock.patch.multiple(lint, DRAWN=1, git=lambda *_: "commit"):
+            first = self.checked()
+            self.assertEqual(len(first), 1)
+            self.assertEqual(self.checked(), sorted({"a.cc", "b.cc"} - set(first)))
+            (self.root / "build/lint.json").unlink()
+            self.assertEqual(self.checked(), first)
 
     def test_users_of_what_changes_at_any_distance(self):
         self.checked()
