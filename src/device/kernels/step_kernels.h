@@ -30,7 +30,13 @@ class RecordedBlock : public CudaBlock {
   MOE_LANES std::uint64_t follow() const {
     fetchParameters();
     followPredecessor();
+    failures_ = lookAtFailures(params_.comm);
     return KernelRecord::now<kStep>(params_);
+  }
+  // Looks at nothing more: the step has just followed.
+  template <class... Looked>
+  MOE_LANES bool stopped(const CommView&, Looked&... looked) const {
+    return anyFailures(failures_, looked...);
   }
   MOE_LANES void noteStart(std::uint64_t began) const {
     if (!started_) KernelRecord::begin<kStep>(params_, began);
@@ -56,6 +62,7 @@ class RecordedBlock : public CudaBlock {
 
   const StepParams& params_;
   mutable bool started_ = false;
+  mutable std::uint32_t failures_ = 0;
 };
 
 template <Step kStep, class Warp>

@@ -3,11 +3,12 @@
 //
 // forEach strides over all threads between two __syncthreads. collect keeps up to kAtOnce loads in flight per thread.
 // streamRows and reduceRows handle one row after the other, each with all threads. In copies a thread has four pieces
-// of 16 bytes in flight, in sums eight (block_sums.h). The first threads look places up, and the last threads look up
-// the rows of a sum; both are kept in shared memory. scanInOrder scans each CUDA warp by shuffles, then the sums of the
-// CUDA warps in shared memory. publishAll, announce, put and waitAll begin or end with __syncthreads, and the block's
-// first CUDA warp does the work as CudaWarp does. In mark the second CUDA warp does it, because its fence takes long
-// and the last CUDA warp looks rows up. stopped and waitAll vote with __syncthreads_or and __syncthreads_and.
+// of 16 bytes in flight, in sums eight (block_sums.h). Each CUDA warp looks up the places of a row for itself. The last
+// threads look up the rows of a sum, which are kept in shared memory. scanInOrder scans each CUDA warp by shuffles,
+// then the sums of the CUDA warps in shared memory. publishAll, announce, put and waitAll begin or end with
+// __syncthreads, and the block's first CUDA warp does the work as CudaWarp does. In mark and stopped the second CUDA
+// warp does it, because the first one waits for its fence and the last one looks rows up. stopped and waitAll vote with
+// __syncthreads_or and __syncthreads_and.
 #pragma once
 
 #include "device/policy/cuda/block_sums.h"
@@ -146,23 +147,20 @@ class CudaBlock : public CudaWarp {
     for (int i = lane() + kLanes; i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), shareOf(i));
   }
 
-  // The first pieces of a row are loaded while its places are found, or while the previous row is stored.
+  // The first pieces of a row are loaded while its places are found, or while the previous row is stored. Lane s of
+  // each CUDA warp finds place s, so that the warps need not meet.
   template <CopyList List>
   MOE_LANES bool streamRows(const List& list) const {
-    __shared__ std::uint8_t* places[2][kLanes];
     const int n = list.count();
     CopyJob job = n > 0 ? list.job(0) : CopyJob{nullptr, 0, 0};
     Pieces piece;
     if (!mayPlace(list, [&] { load(piece, job, 0); })) return false;
+    std::uint64_t place = 0;
     for (int i = 0, begin = 0; i < n;) {
-      std::uint8_t** const at = places[i % 2];
-      if (begin == 0) {
-        if (thread() < job.sinks) at[thread()] = list.sink(i, thread()).row;
-        __syncthreads();
-      }
+      if (begin == 0) place = lane() < job.sinks ? reinterpret_cast<std::uint64_t>(list.sink(i, lane()).row) : 0;
       const int next = begin + threads() * kPieces;
       if (next >= quadsOf(job.bytes) && i + 1 >= n) {
-        store(piece, job, begin, at);
+        store(piece, job, begin, place);
         break;
       }
       const CopyJob current = job;
@@ -174,28 +172,30 @@ class CudaBlock : public CudaWarp {
         job = list.job(++i);
       }
       load(piece, job, begin);
-      store(now, current, from, at);
+      store(now, current, from, place);
     }
     return true;
   }
 
+  // Sums are looked up one ahead: the last threads look up their rows, also behind the last one, because the number of
+  // rows is not known yet; a thread of another CUDA warp looks up the rest.
   template <SumList List>
   MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
     __shared__ block_sums::Desk<Weighted<List>> desks[2];
-    const int n = list.count();
-    const int last = threads() - 1 - thread();  // the last threads look rows up, because the first ones wait for flags
-    const auto lookUp = [&](const SumJob& job, int i) {
-      if (last < job.terms) desks[i % 2].keep(list, i, last);
+    const int n = list.count(), termsMax = list.termsMax();
+    const int last = threads() - 1 - thread();
+    const auto lookUp = [&](int i) {
+      if (last < termsMax) desks[i % 2].keep(list, i, last);
+      if (thread() == thirdWarp()) desks[i % 2].job = list.job(i);
     };
-    SumJob next = n > 0 ? list.job(0) : SumJob{};
-    lookUp(next, 0);
+    if (n > 0) lookUp(0);
     if (!mayRead(list)) return false;
     bool good = true;
 #pragma unroll 1
     for (int i = 0; i < n; ++i) {
       __syncthreads();
-      const SumJob job = next;
-      if (i + 1 < n) lookUp(next = list.job(i + 1), i + 1);
+      if (i + 1 < n) lookUp(i + 1);
+      const SumJob job = desks[i % 2].job;
       withRowType(list.rowType(), [&](auto type) {
         using Type = decltype(type);
         if constexpr (TakesLanded<List>) {
@@ -214,8 +214,7 @@ class CudaBlock : public CudaWarp {
 
   MOE_LANES void mark(Flag* word, Meeting, WarpIndex team) const {
     __syncthreads();
-    if (thread() == (threads() > kLanes ? kLanes : 0))
-      cuda_flags::addReleaseOnDevice(word, announcementShare(team.index == 0, team.count));
+    if (thread() == secondWarp()) cuda_flags::addReleaseOnDevice(word, announcementShare(team.index == 0, team.count));
   }
 
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
@@ -225,25 +224,78 @@ class CudaBlock : public CudaWarp {
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited,
                          Take take) const {
     bool good = true;
-    if (thread() < kLanes) good = pollAll(comm, flags, n, epoch, awaited, take);
+    if (thread() < kLanes) good = pollSoon(comm, flags, n, epoch, awaited, take);
     return __syncthreads_and(good ? 1 : 0) != 0;
   }
 
   template <class... Looked>
   MOE_LANES bool stopped(const CommView& comm, Looked&... looked) const {
-    const bool looks = thread() == threads() - 1;
-    const std::uint32_t failures = looks ? cuda_flags::loadRelaxed(&comm.state->failuresClaimed) : 0;
-    hold(looked...);
-    return __syncthreads_or(failures != 0 ? 1 : 0) != 0;
+    return anyFailures(lookAtFailures(comm), looked...);
+  }
+
+  MOE_LANES void laneFail(const CommView& comm, const Failure& why) const {
+    failApart(comm, why.fault, why.phase, why.peer, why.index, why.expected, why.actual);
   }
 
  protected:
+  // The number of failures, for the thread that looks; 0 for others.
+  MOE_LANES std::uint32_t lookAtFailures(const CommView& comm) const {
+    return thread() == secondWarp() ? cuda_flags::loadRelaxed(&comm.state->failuresClaimed) : 0;
+  }
+  template <class... Looked>
+  MOE_LANES bool anyFailures(std::uint32_t failures, Looked&... looked) const {
+    hold(looked...);
+    return __syncthreads_or(failures != 0 ? 1 : 0) != 0;
+  }
   MOE_LANES bool gather() const {
     __syncthreads();
     return thread() < kLanes;
   }
 
  private:
+  // As pollAll. Code for waits that last, or that fail, is apart: a step of few tokens runs each of its instructions
+  // once, so it waits for their fetch, and what lies between them makes that longer.
+  template <class Take>
+  MOE_LANES bool pollSoon(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Awaited awaited,
+                          Take take) const {
+    const bool watches = comm.waits != nullptr && awaited.phase != Phase::ownWarps;
+    if (watches && !cuda_waits::watch(comm, flags, n, epoch, awaited)) return false;
+    bool good = true;
+#pragma unroll 1
+    for (int begin = 0; begin < n && good; begin += kLanes) {
+      const int i = begin + lane();
+      Flag word = 0;
+      bool there = i >= n;
+#pragma unroll 1
+      for (unsigned polls = 0; !there && polls < kPollsAtOnce; ++polls) {
+        word = cuda_flags::loadAcquire(flags + i);
+        there = flagEpoch(word) >= epoch;
+      }
+      if (!there) there = (word = pollLong(comm, flags + i, epoch, awaited, i)) != 0;
+      good = __all_sync(kAll, there);
+      if (good && i < n) take(i, word);
+    }
+    __syncwarp();  // now every lane has what one lane acquired
+    return good;
+  }
+  // The word of a flag that does not come soon; 0: the wait has failed.
+  static MOE_SELDOM Flag pollLong(const CommView& comm, const Flag* flag, std::uint64_t epoch, Awaited awaited,
+                                  int index) {
+    Flag word = 0;
+    return CudaBlock{}.waitOne(comm, flag, epoch, awaited, index, &word) ? word : 0;
+  }
+  static MOE_SELDOM void failApart(const CommView& comm, Fault fault, Phase phase, int peer, std::int64_t index,
+                                   std::int64_t expected, std::int64_t actual) {
+    Failure why{};
+    why.fault = fault;
+    why.phase = phase;
+    why.peer = peer;
+    why.index = index;
+    why.expected = expected;
+    why.actual = actual;
+    cuda_waits::fail(comm, why);
+  }
+
   static constexpr int kPieces = 4;
   struct Pieces {
     Quad quad[kPieces];
@@ -260,11 +312,12 @@ class CudaBlock : public CudaWarp {
     }
   }
 
-  static MOE_LANES void store(const Pieces& piece, const CopyJob& job, int begin, std::uint8_t* const* places) {
+  // `place`: the place that this lane has found.
+  static MOE_LANES void store(const Pieces& piece, const CopyJob& job, int begin, std::uint64_t place) {
     const int quads = quadsOf(job.bytes);
 #pragma unroll 1
     for (int sink = 0; sink < job.sinks; ++sink) {
-      auto* to = reinterpret_cast<Quad*>(places[sink]);
+      auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, place, sink));
       if (to == nullptr) continue;
 #pragma unroll
       for (int u = 0; u < kPieces; ++u) {
@@ -274,6 +327,14 @@ class CudaBlock : public CudaWarp {
     }
   }
 
+  // The first thread of the second or third CUDA warp, if there is one. The first warp fences and waits for flags, and
+  // the last one looks up rows.
+  static MOE_LANES int secondWarp() {
+    return threads() > kLanes ? kLanes : 0;
+  }
+  static MOE_LANES int thirdWarp() {
+    return threads() > 2 * kLanes ? 2 * kLanes : 0;
+  }
   static MOE_LANES int thread() {
     return static_cast<int>(threadIdx.x);
   }

@@ -13,6 +13,7 @@ inline constexpr int kTermsMax = 64;
 // The rows of a sum.
 template <bool kWeights>
 struct Desk {
+  SumJob job;
   const std::uint8_t* rows[kTermsMax];
 
   MOE_LANES void keep(const SumList auto& list, int i, int term) { rows[term] = list.term(i, term); }
@@ -20,6 +21,7 @@ struct Desk {
 };
 template <>
 struct Desk<true> {
+  SumJob job;
   const std::uint8_t* rows[kTermsMax];
   float weights[kTermsMax];
 

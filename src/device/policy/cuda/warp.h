@@ -376,6 +376,27 @@ class CudaWarp {
     }
   };
 
+  static constexpr unsigned kPollsAtOnce = 16;
+  MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
+                         Flag* word) const {
+    CudaPatience patience;
+    // The first polls acquire, so that a short wait ends with its last poll. Later polls do not, because an acquiring
+    // load invalidates the first-level cache of a multiprocessor whose other warps still move rows.
+    for (unsigned polls = 1;; ++polls) {
+      if (polls <= kPollsAtOnce && flagEpoch(*word = cuda_flags::loadAcquire(flag)) >= epoch) return true;
+      if (polls > kPollsAtOnce && flagEpoch(cuda_flags::loadRelaxed(flag)) >= epoch) break;
+      if (polls > kPollsAtOnce) __nanosleep(kNapNs);
+      const CudaPatience::End end = patience.look(comm, polls, [&] { return awaited.rank(index); });
+      if (end == CudaPatience::End::notYet) continue;
+      if (end != CudaPatience::End::stopped) {
+        cuda_waits::fail(comm, cuda_waits::inVain(cuda_waits::lateFlag(flag, epoch, awaited, index), end));
+      }
+      return false;
+    }
+    *word = cuda_flags::loadAcquire(flag);
+    return true;
+  }
+
  private:
   static MOE_LANES void loadBatch(Quad (&piece)[kBatch], const Quad* from, int begin, int quads) {
 #pragma unroll
@@ -453,27 +474,7 @@ class CudaWarp {
     return state == kGood;
   }
 
-  MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
-                         Flag* word) const {
-    CudaPatience patience;
-    // The first polls acquire, so that a short wait ends with its last poll. Later polls do not, because an acquiring
-    // load invalidates the first-level cache of a multiprocessor whose other warps still move rows.
-    for (unsigned polls = 1;; ++polls) {
-      if (polls <= kPollsAtOnce && flagEpoch(*word = cuda_flags::loadAcquire(flag)) >= epoch) return true;
-      if (polls > kPollsAtOnce && flagEpoch(cuda_flags::loadRelaxed(flag)) >= epoch) break;
-      if (polls > kPollsAtOnce) __nanosleep(kNapNs);
-      const CudaPatience::End end = patience.look(comm, polls, [&] { return awaited.rank(index); });
-      if (end == CudaPatience::End::notYet) continue;
-      if (end != CudaPatience::End::stopped) {
-        cuda_waits::fail(comm, cuda_waits::inVain(cuda_waits::lateFlag(flag, epoch, awaited, index), end));
-      }
-      return false;
-    }
-    *word = cuda_flags::loadAcquire(flag);
-    return true;
-  }
-
-  static constexpr unsigned kPollsAtOnce = 16, kNapNs = 64, kFollowNs = 20, kLandingNapNs = 20;
+  static constexpr unsigned kNapNs = 64, kFollowNs = 20, kLandingNapNs = 20;
   static constexpr unsigned kShortPolls = 32, kLandingNapsMax = 100;
 };
 

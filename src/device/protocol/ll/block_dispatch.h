@@ -16,15 +16,19 @@ namespace moe {
 
 static_assert(kNoCast == 0 && kSlotRanksMax <= 32, "routesPlainly, and a bit for each rank");
 
+// A block with its tables.
+template <Blocks Warp>
+struct PlainBlock : LlBlock<Warp, true> {
+  static constexpr bool kPrepared = true;
+  using LlBlock<Warp, true>::LlBlock;
+};
+
 // `kPlaced`: the receivers move rows to places, perhaps by experts.
 template <Blocks Warp, bool kPlaced>
 class LlBlockDispatch {
  protected:
   using S = LlSession<Warp>;
-  struct Tables : LlBlock<Warp, true> {
-    static constexpr bool kPrepared = true;
-    using LlBlock<Warp, true>::LlBlock;
-  };
+  using Tables = PlainBlock<Warp>;
   using Places = LlSlotPlaces<Warp, kPlaced>;
   using Counts = LlSlotCounts<Warp>;
   using Taken = LlTaken<Tables>;
@@ -33,12 +37,13 @@ class LlBlockDispatch {
   struct Share : LlShare {
     LlRowPart part;
     std::uint64_t source;  // address of the part of the first token
+    int firstRank;         // goes first: blocks begin with different ranks, so that all links are in use
 
-    MOE_LANES Share(const DispatchArgs& d, WarpIndex w)
+    MOE_LANES Share(const DispatchArgs& d, const CommView& c, WarpIndex w)
         : LlShare(LlShare::of(d.tokens, w.count > 1, w)),
           part(LlRowPart::of(*this, d.rowBytes)),
-          source(reinterpret_cast<std::uint64_t>(d.rows) + static_cast<std::uint64_t>(first) * d.rowBytes +
-                 part.begin) {}
+          source(reinterpret_cast<std::uint64_t>(d.rows) + static_cast<std::uint64_t>(first) * d.rowBytes + part.begin),
+          firstRank((w.index + c.rank + 1) % c.nranks) {}
   };
 
   MOE_LANES LlBlockDispatch(const Warp& warp, const StepParams& p, WarpIndex w, const Share& share)
@@ -49,8 +54,8 @@ class LlBlockDispatch {
   static MOE_LANES void runAs(const Warp& warp, const StepParams& p, WarpIndex warpOfAll) {
     const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
     const LlTables tables(warp, p.handle, w.index);
-    const Share share(p.dispatch, w);
-    Places::prepare(warp, p, tables);
+    const Share share(p.dispatch, p.comm, w);
+    Places::prepare(warp, p, tables, share.first);
     const std::uint64_t began = warp.follow();
     const Dispatch dispatch(warp, p, w, share);
     if (!dispatch.send(began)) return;
@@ -76,7 +81,8 @@ class LlBlockDispatch {
       const auto before = static_cast<std::uint64_t>(places.first() + i - d.share_.first) * d.s_.args.rowBytes;
       return {reinterpret_cast<const std::uint8_t*>(d.share_.source + before), d.share_.part.bytes, d.s_.comm.nranks};
     }
-    MOE_LANES Sink sink(int i, int rank) const {
+    MOE_LANES Sink sink(int i, int turn) const {
+      const int next = d.share_.firstRank + turn, rank = next < d.s_.comm.nranks ? next : next - d.s_.comm.nranks;
       std::uint8_t* slot = places.slot(i, rank);
       return {slot == nullptr ? nullptr : slot + d.share_.part.begin, nullptr, rank == d.s_.comm.rank};
     }
@@ -86,7 +92,7 @@ class LlBlockDispatch {
   MOE_LANES bool send(std::uint64_t began) const {
     MOE_ROLLED
     for (int first = share_.first; first < share_.end || (s_.w.index == 0 && first == share_.first);) {
-      if (first != share_.first) Places::prepareAgain(s_.warp, s_.p, t_);
+      if (first != share_.first) Places::prepareAgain(s_.warp, s_.p, t_, first);
       const int end = share_.end - first < kLlTokensAtOnce ? share_.end : first + kLlTokensAtOnce;
       const Places places(s_.warp, s_.p, t_, {first, end});
       if (!s_.warp.streamRows(Rows{*this, places, began})) return false;
@@ -108,7 +114,7 @@ class LlBlockDispatch {
     return true;
   }
   MOE_LANES bool tellCounts(std::uint64_t began) const {
-    if (share_.first < share_.end) Places::prepareAgain(s_.warp, s_.p, t_);
+    if (share_.first < share_.end) Places::prepareAgain(s_.warp, s_.p, t_, 0);
     const Counts counts(s_.warp, s_.p, t_);
     if (!counts.count()) return false;
     if (counts.waitsForSlots() && !waitForSlots(began)) return false;
@@ -135,6 +141,11 @@ class LlBlockDispatch {
     return kept;
   }
 
+  // One lane of the last block calls it when the flags of all ranks have come. This rank's own rows are there too.
+  MOE_LANES void noteSent() const {
+    s_.warp.each(1, [&](int) { llLaneNoteSent(s_, false); });
+  }
+
   // Valid after the look-ups: whether rows go to their places.
   MOE_LANES bool delivers(const Taken& taken) const {
     return taken.verdict() == kLlGood && taken.layoutRows() <= s_.args.capacity;
@@ -144,12 +155,11 @@ class LlBlockDispatch {
   MOE_LANES void keepRoute(const Taken& taken, const Kept& kept) const {
     if (!isLast(s_.w) || (taken.verdict() & kLlStranger) != 0) return;
     if ((taken.verdict() & kLlRefused) != 0) {
-      s_.warp.each(1, [&](int) { llLaneNoteSent(s_, false); });
       if constexpr (kPlaced) describeNothing(s_.warp, s_.p, taken.filled(), WarpIndex{0, 1, 1});
       return llMakeEmptyRoute(s_.warp, s_.p, WarpIndex{0, 1, 1}, s_.operation());
     }
     const bool good = delivers(taken), usual = good && kept.fault == 0;
-    keepCounts(taken, kept.ticket, usual);
+    tellCountsToHost(taken, kept.ticket, usual);
     if constexpr (kPlaced) {
       if (good && expertRows(s_.handle)) copyExpertOffsets(s_, taken.expertOffsets());
       if (!good) describeNothing(s_.warp, s_.p, taken.filled(), WarpIndex{0, 1, 1});
@@ -160,30 +170,35 @@ class LlBlockDispatch {
     if (!good) llKeepFault(s_.warp, s_.p, taken.layoutRows());
     tellRows(s_, taken.rows(), true);
   }
-  // Keeps counts for the handle and for the host. The host gets `rows` only if this call `ends` the route, because
-  // nothing else changes after it.
-  MOE_LANES void keepCounts(const Taken& taken, std::uint32_t ticket, bool ends) const {
+  // For one lane: keeps the number of rows that arrive, for the handle.
+  MOE_LANES void laneKeepRows(int rows, int layout) const {
+    const HandleView& h = s_.handle;
+    *h.arriving.rows = h.sent.flatRowsOf[s_.comm.rank] = rows;
+    h.sent.layoutRowsOf[s_.comm.rank] = layout;
+  }
+  // Tells the host the counts, and keeps them for the handle where that has not been done. The host gets `rows` only if
+  // this call `ends` the route, because nothing else changes after it.
+  MOE_LANES void tellCountsToHost(const Taken& taken, std::uint32_t ticket, bool ends) const {
     const HandleView& h = s_.handle;
     const int rows = taken.rows();
-    const int rank = s_.comm.rank, ranks = s_.comm.nranks, experts = h.map.count(rank);
-    const int others = wholeWarps<Warp>(experts), end = others + wholeWarps<Warp>(ranks);
-    s_.warp.each(end + 1, [&](int i) {
+    const int ranks = s_.comm.nranks, experts = h.map.count(s_.comm.rank);
+    const int others = wholeWarps<Warp>(experts), end = others + wholeWarps<Warp>(ranks), told = end + Warp::kLanes;
+    s_.warp.each(told + 1, [&](int i) {
       if (i < experts) {
         const std::int32_t count = t_.rowsPerExpert()[i];
-        h.arriving.rowsPerExpert[i] = count;
         h.hostPerExpert()[i] = countWord(ticket, count);
+        if (kPlaced) h.arriving.rowsPerExpert[i] = count;
         if (kPlaced && expertRows(h)) h.arriving.expertOffsets[i] = t_.expertOffsets()[i];
       } else if (i >= others && i < others + ranks) {
         const int from = i - others;
-        h.arriving.rankOffsets[from] = t_.rankOffsets()[from];
+        if (kPlaced) h.arriving.rankOffsets[from] = t_.rankOffsets()[from];
         h.hostPerRank()[from] = countWord(ticket, t_.rankRows()[from]);
-      } else if (i == end) {
-        h.arriving.rankOffsets[ranks] = *h.arriving.rows = h.sent.flatRowsOf[rank] = rows;
-        const int layout = taken.layoutRows();
-        if (kPlaced && expertRows(h)) h.arriving.expertOffsets[experts] = t_.expertOffsets()[experts];
-        h.sent.layoutRowsOf[rank] = layout;
-        h.hostCounts->layoutRows = countWord(ticket, layout);
-        llLaneNoteSent(s_, false);  // this rank's own rows are there too
+      } else if (kPlaced && i == end) {
+        h.arriving.rankOffsets[ranks] = rows;
+        if (expertRows(h)) h.arriving.expertOffsets[experts] = t_.expertOffsets()[experts];
+        laneKeepRows(rows, taken.layoutRows());
+      } else if (i == told) {
+        h.hostCounts->layoutRows = countWord(ticket, taken.layoutRows());
         if (!ends) return;
         h.state->routes = ticket;
         s_.warp.laneStore(&h.hostCounts->rows, countWord(ticket, rows));

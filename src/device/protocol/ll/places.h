@@ -38,8 +38,6 @@ class LlTables {
   MOE_LANES std::uint8_t** toldBy() const { return table<std::uint8_t*>(at_.toldBy); }
   MOE_LANES std::uint8_t** arrived() const { return table<std::uint8_t*>(at_.arrived); }
   MOE_LANES Quad* headers() const { return table<Quad>(at_.headers); }
-  // The memory of `headers` in steps whose warps are blocks, while they send: uint32 [kLlTokensAtOnce][topk].
-  MOE_LANES std::uint32_t* entries() const { return memory_ + at_.headers; }
 
  private:
   template <class T>

@@ -25,6 +25,52 @@ MOE_SELDOM void llGiveZeros(Warp warp, const StepParams& p, WarpIndex w, Operati
   announceWave(s, s.area.ready, 0, w);
 }
 
+// False for places of a token's destinations that are not in use.
+MOE_LANES bool isRank(const CommView& c, const Destination& to) {
+  return static_cast<unsigned>(to.rank) < static_cast<unsigned>(c.nranks);
+}
+
+// The words of a combine in one call, as they are before it. They are looked up at once.
+struct LlCombineWords {
+  std::uint64_t epoch, number;
+  std::uint32_t uncombined, used, fault;
+
+  // `counts`: the numbers of operations of each channel that hand over as this one.
+  MOE_LANES LlCombineWords(const StepParams& p, const std::uint64_t* counts)
+      : epoch(p.comm.state->epoch[combineChannel(p.handle)]),
+        number(counts[combineChannel(p.handle)]),
+        uncombined(p.comm.state->llUncombined[p.handle.llSet]),
+        used(p.comm.state->llUsed[p.handle.llSet]),
+        fault(p.handle.state->fault) {}
+
+  MOE_LANES void hold(const auto& warp) { warp.hold(epoch, number, uncombined, used, fault); }
+  MOE_LANES Operation operation(const StepParams& p) const { return {combineChannel(p.handle), epoch + 1, number + 1}; }
+};
+
+// Tells all ranks a word. It has no fence, so what the word is to release has been released before.
+MOE_LANES void llTell(const Combining auto& s, const std::uint64_t& area, Flag word) {
+  const CommView& c = s.comm;
+  s.warp.endPublish(
+      c.domainSize, [&](int i) { return c.template in<Flag>(c.domainFirst + i, area) + c.rank; }, word);
+}
+// The word has the terms itself.
+MOE_LANES void llTellTerms(const Combining auto& s) {
+  llTell(s, llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), flagWord(s.epoch, s.args.terms));
+}
+// Waits for the terms of all ranks. Terms that differ are reported. False: they did not come.
+MOE_LANES bool llAwaitTerms(const Combining auto& s) {
+  const std::uint64_t sizes = llFlags(s.comm, s.handle, s.comm.at.llCombineSizes);
+  return s.waitForAll(sizes, s.epoch, Phase::combineRows, [&](int from, Flag word) {
+    const auto theirs = static_cast<unsigned>(flagValue(word));
+    if (theirs != s.args.terms) s.warp.laneFail(s.comm, disagreement(Phase::combineRows, from, s.args.terms, theirs));
+  });
+}
+// For a combine that follows a combine of the same set (waitForReaders).
+template <Moves Warp>
+MOE_SELDOM bool llAwaitReaders(Warp warp, const StepParams& p, WarpIndex w, Operation operation, bool writes) {
+  return waitForReaders(CombineSession<Warp>(warp, p, w, operation), writes);
+}
+
 template <Blocks Warp>
 class LlSlotCombine {
  public:
@@ -32,42 +78,42 @@ class LlSlotCombine {
     const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
     const LlShare share = LlShare::of(p.combine.tokens, w.count > 1, w);
     const std::uint64_t began = warp.follow();
-    LlSlotCombine(warp, p, w, share).run(began);
+    LlCombineWords words(p, p.comm.state->handed[goesInWaves(p.handle) ? 1 : 0]);
+    if (w.index == 0) {
+      warp.beginPublish();  // other ranks wait for this rank's word alone
+      words.hold(warp);
+    }
+    LlSlotCombine(warp, p, w, share, words).run(began, words);
   }
 
  private:
-  MOE_LANES LlSlotCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlShare& share)
-      : s_(warp, p, w, combineOperation(p)), share_(share) {}
+  MOE_LANES LlSlotCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlShare& share,
+                          const LlCombineWords& words)
+      : s_(warp, p, w, words.operation(p)), share_(share) {}
 
   // All flags are sent and awaited in mayRead, while the last lanes look up rows.
-  MOE_LANES void run(std::uint64_t began) const {
-    std::uint32_t uncombined = s_.comm.state->llUncombined[s_.handle.llSet], fault = knownFault(s_);
+  MOE_LANES void run(std::uint64_t began, const LlCombineWords& words) const {
     bool silent = false;
     const LlRowPart part = LlRowPart::of(share_, s_.args.rowBytes);
-    const Sums sums{*this, began, uncombined, fault, silent, biasCount(s_.args), part};
+    const Sums sums{*this, began, words.uncombined, words.fault, silent, biasCount(s_.args), part};
     if (!s_.warp.reduceRows(s_.comm, sums)) return;
-    if (isLast(s_.w) && termsAgree(s_, allRanks(s_.comm))) endCombineSend<true>(s_, silent);
+    if (isLast(s_.w) && llAwaitTerms(s_)) endCombineSend<true>(s_, silent);
   }
   MOE_LANES bool meet(std::uint64_t began, std::uint32_t uncombined, std::uint32_t fault, bool& silent) const {
     std::uint64_t epoch = s_.epoch, number = s_.number;
-    if (s_.w.index == 0) s_.warp.beginPublish();  // others wait for this rank's word alone
     if (s_.stopped(uncombined, fault, epoch, number)) return false;
     silent = givesZeros(s_, fault);
     if (!silent && s_.w.index == 0) tellReady();
     s_.warp.noteStart(began);
     s_.noteBegin();
-    if (uncombined == 0 && !waitForReaders(s_, silent || isLast(s_.w))) return false;
-    if (isLast(s_.w)) tellTerms(s_);
+    if (uncombined == 0 && !llAwaitReaders(s_.warp, s_.p, s_.w, s_.operation(), silent || isLast(s_.w))) return false;
+    if (isLast(s_.w)) llTellTerms(s_);
     if (silent) llGiveZeros(s_.warp, s_.p, s_.w, s_.operation());
-    return s_.waitForAll(s_.area.ready, s_.number, Phase::combineRows);
+    const bool apart = isLast(s_.w) && s_.w.count > 1;  // this block reads no rows
+    return apart || s_.waitForAll(s_.area.ready, s_.number, Phase::combineRows);
   }
 
-  MOE_LANES void tellReady() const {
-    const CommView& c = s_.comm;
-    s_.warp.endPublish(
-        c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, s_.area.ready) + c.rank; },
-        flagWord(s_.number));
-  }
+  MOE_LANES void tellReady() const { llTell(s_, s_.area.ready, flagWord(s_.number)); }
 
   // A list for reduceRows: the sums of the block's tokens, or of its part of one token.
   struct Sums {
@@ -96,6 +142,7 @@ class LlSlotCombine {
       const int places = combine.s_.handle.destinationsMax;
       const Destination to = sent().destinations[std::int64_t{token(i)} * places + term];
       const CommView& c = combine.s_.comm;
+      if (!isRank(c, to)) return nullptr;
       return llSlot(c, combine.s_.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, args().rowBytes, c.rank,
                     to.index) +
              part.begin;
@@ -114,6 +161,13 @@ MOE_SELDOM void llLandZeros(Warp warp, const StepParams& p, WarpIndex w, Operati
   prepareZeroRows<true>(s, SharedBack<Warp, true>{w}.items(p));
 }
 
+// For a combine whose rows land where rows or words of another operation may be (llBeginLanding).
+template <Lands Warp>
+MOE_SELDOM bool llFreePlaces(Warp warp, const StepParams& p, WarpIndex w, Operation operation, bool uncombined,
+                             bool used) {
+  return llBeginLanding(CombineSession<Warp>(warp, p, w, operation), uncombined, used, isLast(w));
+}
+
 template <Blocks Warp>
 requires Lands<Warp>
 class LlPlacedCombine {
@@ -122,26 +176,30 @@ class LlPlacedCombine {
     const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
     const LlShare tokens = LlShare::of(p.combine.tokens, w.count > 1, w);
     const std::uint64_t began = warp.follow();
-    LlPlacedCombine(warp, p, w).run(began, tokens);
+    const LlCombineWords words(p, p.comm.state->handed[0]);
+    LlPlacedCombine(warp, p, w, words).run(began, tokens, words);
   }
 
  private:
   using S = CombineSession<Warp>;
 
-  MOE_LANES LlPlacedCombine(const Warp& warp, const StepParams& p, WarpIndex w)
-      : s_(warp, p, w, llLandingOperation(p)) {}
+  MOE_LANES LlPlacedCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlCombineWords& words)
+      : s_(warp, p, w, words.operation(p)) {}
 
-  MOE_LANES void run(std::uint64_t began, const LlShare& tokens) const {
-    const CommState* state = s_.comm.state;
-    const int set = s_.handle.llSet;
-    std::uint32_t fault = s_.handle.state->fault, uncombined = state->llUncombined[set], used = state->llUsed[set];
+  MOE_LANES void run(std::uint64_t began, const LlShare& tokens, const LlCombineWords& words) const {
+    std::uint32_t fault = words.fault, uncombined = words.uncombined, used = words.used;
     std::uint64_t epoch = s_.epoch;
     // The other offsets are read soon after this one.
     auto rows = static_cast<std::uint32_t>(s_.handle.arriving.rankOffsets[s_.comm.nranks]);
     if (s_.stopped(fault, uncombined, used, epoch, rows)) return;
     const bool silent = givesZeros(s_, fault), last = isLast(s_.w);
-    if (uncombined == 0 || used != 0) s_.warp.noteStart(began);  // before a wait
-    if (!llBeginLanding(s_, uncombined != 0, used != 0, last)) return;
+    if (uncombined == 0 || used != 0) {
+      s_.warp.noteStart(began);  // before a wait
+      if (!llFreePlaces(s_.warp, s_.p, s_.w, s_.operation(), uncombined != 0, used != 0)) return;
+    } else {
+      s_.noteBegin();
+      if (last) llTellTerms(s_);
+    }
     if (silent) {
       llLandZeros(s_.warp, s_.p, s_.w, s_.operation());
     } else {
@@ -150,7 +208,7 @@ class LlPlacedCombine {
     s_.warp.noteStart(began);
     if (last) {
       llEndLanding(s_, silent, false);
-      if (!termsAgree(s_, domainRanks(s_.comm))) return;
+      if (!llAwaitTerms(s_)) return;
     }
     s_.warp.reduceRows(s_.comm, Owned{*this, biasCount(s_.args), tokens, LlRowPart::of(tokens, s_.args.rowBytes)});
   }
@@ -217,6 +275,7 @@ class LlPlacedCombine {
       const int rows = biases == 0 ? term + 1 : landed(i);
       if (term >= rows) return biasRow(args(), term - rows, {token(i), part.begin, part.bytes});
       const Destination& from = source(i, term);
+      if (!isRank(comm, from)) return nullptr;
       return llSlot(comm, c.s_.handle, comm.rank, comm.at.llCombineRows, comm.rowBytesMax, args().rowBytes, from.rank,
                     from.index) +
              part.begin;

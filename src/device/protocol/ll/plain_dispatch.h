@@ -23,63 +23,97 @@ class LlSlotDispatch : LlBlockDispatch<Warp, false> {
 
   MOE_LANES void receive() const {
     const Taken taken(t_);
-    const bool last = isLast(s_.w), describing = describes(s_.args);
     const Kept kept = this->lookAtKept();
-    if (!taken.await(s_.rowFlags(), s_.epoch)) return;
-    const Slice mine = keptHere(taken.rows());
-    for (int done = 0; done == 0 || done < mine.count; done += kLlRowsAtOnce) {
-      const int left = mine.count - done;
-      const Slice rows{mine.begin + done, left < kLlRowsAtOnce ? left : kLlRowsAtOnce};
-      look(taken, rows, done == 0, last, describing);
-      if (describing && taken.verdict() == kLlGood && rows.count > 0) describe(taken, rows);
-    }
-    this->keepRoute(taken, kept);
+    if (!taken.awaitRows(s_.rowFlags(), s_.epoch)) return;
+    const int keepers = s_.w.count > 1 ? s_.w.count - 1 : 1;
+    if (s_.w.index < keepers) keepHeaders(taken, keepers);
+    if (isLast(s_.w)) keepCounts(taken, kept);
   }
 
-  // The arriving rows whose headers this block keeps.
-  MOE_LANES Slice keptHere(int rows) const {
-    const int keepers = s_.w.count > 1 ? s_.w.count - 1 : 1;
-    return s_.w.index < keepers ? sliceOf(rows, {s_.w.index, keepers, keepers}) : Slice{0, 0};
-  }
-  // Looks up at once the headers of some rows, which the handle keeps, and with the first rows the metadata of all
-  // ranks: terms, for a block that computes the verdict, and counts, for the last block.
-  MOE_LANES void look(const Taken& taken, Slice rows, bool first, bool last, bool describing) const {
+  // Keeps the headers of rows `own index, own index + keepers, ...` of each source, and describes these rows. Each Quad
+  // of a header and, in other warps, each place of a token has a lane. Lanes need not meet: a lane that describes looks
+  // up the whole header. The verdict on the metadata is not awaited. Nobody reads this if it is bad.
+  MOE_LANES void keepHeaders(const Taken& taken, int keepers) const {
     const HandleView& h = s_.handle;
-    const int stride = h.headerStride(), quads = rows.count * stride;
-    const int terms = first && (last || describing) ? s_.comm.nranks : 0,
-              experts = last && first ? h.map.count(s_.comm.rank) : 0;
-    const int termsAt = wholeWarps<Warp>(quads), expertsAt = termsAt + wholeWarps<Warp>(terms);
-    Quad* kept = h.arriving.headers + std::int64_t{rows.begin} * stride;
-    s_.warp.forEach(expertsAt + experts, [&](int i) {
-      if (i >= expertsAt) return taken.laneAddUpExpert(i - expertsAt);
-      if (i >= termsAt) {
-        if (i - termsAt < terms) taken.laneJudge(i - termsAt, taken.laneTerms(i - termsAt));
-        return;
+    const int stride = h.headerStride(), quads = s_.comm.nranks * stride;
+    const int placesAt = wholeWarps<Warp>(quads), places = describes(s_.args) ? s_.comm.nranks * h.topk : 0;
+    s_.warp.each(placesAt + places, [&](int i) {
+      if (i >= placesAt) {
+        const int from = h.byTopk.of(i - placesAt), k = i - placesAt - from * h.topk, rows = t_.rankRows()[from];
+        MOE_ROLLED
+        for (int index = s_.w.index; index < rows; index += keepers) {
+          laneDescribePlace(taken.headerFrom(from, index), from * h.tokensMax + index, k);
+        }
+      } else if (i < quads) {
+        const int from = h.byHeader.of(i), quad = i - from * stride, rows = t_.rankRows()[from];
+        Quad* const kept = h.arriving.headers + std::int64_t{taken.rowsBefore(from)} * stride + quad;
+        MOE_ROLLED
+        for (int index = s_.w.index; index < rows; index += keepers) {
+          kept[index * stride] = s_.warp.laneLoad(taken.headerFrom(from, index) + quad);
+        }
       }
-      if (i >= quads) return;
-      const int at = h.byHeader.of(i);
-      const Quad quad = taken.laneHeaderQuad(rows.begin + at, i - at * stride);
-      kept[i] = quad;
-      if (describing) t_.headers()[i] = quad;
     });
   }
-  // Fills the caller's arrays about rows that have been looked up.
-  MOE_LANES void describe(const Taken& taken, Slice rows) const {
+  // Describes place k of the token of row `row` of the layout.
+  MOE_LANES void laneDescribePlace(const Quad* header, int row, int k) const {
+    constexpr int kAtOnce = 8;
     const HandleView& h = s_.handle;
-    const auto each = [&](auto tell) {
-      s_.warp.each(rows.count * h.topk, [&](int i) {
-        const int at = h.byTopk.of(i);
-        const Arrival from = taken.arrival(rows.begin + at);
-        tell(t_.headers() + at * h.headerStride(), from.from * h.tokensMax + from.index, i - at * h.topk);
-      });
-      s_.warp.forEach(0, [](int) {});
-    };
-    each([&](const Quad*, int place, int k) { laneDescribeNothing(h, s_.args, place, k); });
-    each([&](const Quad* header, int place, int n) {
-      if (n < headEntries(header[0])) laneDescribe(h, s_.args, header[0], header[1 + n], n, place);
+    const DispatchArgs& d = s_.args;
+    const Quad head = s_.warp.laneLoad(header);
+    int id = d.invalidId;
+    float weight = 0.0f;
+    MOE_ROLLED
+    for (int first = 0;;) {
+      Quad entries[kAtOnce];
+      MOE_UNROLLED
+      for (int j = 0; j < kAtOnce; ++j)
+        entries[j] = s_.warp.laneLoad(header + 1 + (first + j < h.topk ? first + j : 0));
+      MOE_UNROLLED
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (first + j >= headEntries(head) || entryTopk(entries[j]) != k) continue;
+        id = d.idBase + entryExpert(entries[j]);
+        weight = entryWeight(entries[j]);
+      }
+      first += kAtOnce;
+      if (first >= h.topk) break;
+    }
+    const std::int64_t place = std::int64_t{row} * h.topk + k;
+    if (k == 0 && d.outSourceIndex != nullptr) d.outSourceIndex[row] = headSource(head) * h.tokensMax + headToken(head);
+    if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = weight;
+    laneStoreId(h, d, place, id);
+  }
+
+  // Looks up terms and counts of all ranks at once, keeps the counts, and ends the route.
+  MOE_LANES void keepCounts(const Taken& taken, const Kept& kept) const {
+    const HandleView& h = s_.handle;
+    const int ranks = s_.comm.nranks, experts = h.map.count(s_.comm.rank);
+    const int offsetsAt = wholeWarps<Warp>(experts), termsAt = offsetsAt + wholeWarps<Warp>(ranks + 1);
+    const int noteAt = termsAt + wholeWarps<Warp>(ranks);
+    s_.warp.forEach(noteAt + 1, [&](int i) {
+      if (i < experts) {
+        taken.laneAddUpExpert(i);
+        h.arriving.rowsPerExpert[i] = t_.rowsPerExpert()[i];
+      } else if (i >= offsetsAt && i - offsetsAt <= ranks) {
+        const int rank = i - offsetsAt, rows = taken.laneFindOffset(rank);
+        h.arriving.rankOffsets[rank] = rows;
+        if (rank == ranks) this->laneKeepRows(rows, layoutRows(h, s_.comm.rank, rows, 0));
+      } else if (i >= termsAt && i - termsAt < ranks) {
+        taken.laneJudge(i - termsAt, taken.laneTerms(i - termsAt));
+      } else if (i == noteAt) {
+        llLaneNoteSent(s_, false);
+      }
     });
+    this->keepRoute(taken, kept);
   }
 };
+
+// Computes where the group of each expert begins. All lanes of a block call it when experts have been counted. Its code
+// is apart, because most blocks do not run it.
+template <Blocks Warp>
+MOE_SELDOM void llFindExpertOffsets(Warp warp, const StepParams& p, WarpIndex w) {
+  const PlainBlock<Warp> block(warp, p, w, {});
+  LlTaken(block).findExpertOffsets();
+}
 
 // Rows go to their places.
 template <Blocks Warp>
@@ -99,6 +133,7 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
     const Taken taken(t_);
     const Kept kept = this->lookAtKept();
     if (!taken.await(s_.rowFlags(), s_.epoch)) return;
+    if (isLast(s_.w)) this->noteSent();
     const LlShare mine = LlShare::of(taken.rows(), s_.w.count > 1, s_.w);
     const LlRowPart part = LlRowPart::of(mine, s_.args.rowBytes);
     const bool last = isLast(s_.w);
@@ -145,30 +180,32 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
     const HandleView& h = s_.handle;
     const bool byExpert = expertRows(h);
     const int stride = h.headerStride(), quads = (hand.end - hand.begin) * stride;
-    const int terms = hand.first ? s_.comm.nranks : 0,
-              experts = hand.first && (byExpert || isLast(s_.w)) ? h.map.count(s_.comm.rank) : 0;
+    const bool counts = hand.first && (isLast(s_.w) || h.layout == Layout::expertMajor);
+    const int terms = hand.first ? s_.comm.nranks : 0, experts = counts ? h.map.count(s_.comm.rank) : 0;
     const int termsAt = wholeWarps<Warp>(quads), expertsAt = termsAt + wholeWarps<Warp>(terms);
     s_.warp.collectBeside(
         expertsAt + experts,
         [&](int i) -> LlTold {
-          if (i >= expertsAt) return taken.laneCounts(i - expertsAt);
+          if (i >= expertsAt) {
+            taken.laneAddUpExpert(i - expertsAt);
+            return {};
+          }
           if (i >= termsAt) return i - termsAt < terms ? taken.laneTerms(i - termsAt) : LlTold{};
           if (i >= quads) return {};
           const int at = h.byHeader.of(i);
           return LlTold::of(taken.laneHeaderQuad(hand.begin + at, i - at * stride), {});
         },
         [&](int i, const LlTold& told) {
-          if (i >= expertsAt) return taken.laneAddUp(i - expertsAt, told);
-          if (i >= termsAt) {
-            if (i - termsAt < terms) taken.laneJudge(i - termsAt, told);
-          } else if (i < quads) {
+          if (i < quads) {
             t_.headers()[i] = told.quad(0);
+          } else if (i >= termsAt && i - termsAt < terms) {
+            taken.laneJudge(i - termsAt, told);
           }
         },
         start);
     if ((taken.verdict() & (kLlRefused | kLlStranger)) != 0) return false;
-    if (hand.first && byExpert && (isLast(s_.w) || h.layout == Layout::expertMajor)) taken.findExpertOffsets();
     if (byExpert) {
+      if (counts) llFindExpertOffsets(s_.warp, s_.p, s_.w);
       s_.warp.forEach((hand.end - hand.begin) * h.topk, [&](int i) {
         const int at = h.byTopk.of(i);
         taken.lanePlace(hand, hand.begin + at, i - at * h.topk);

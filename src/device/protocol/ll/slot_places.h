@@ -51,7 +51,6 @@ struct LlSlotLook {
   static constexpr int kAtOnce = 8;
   Id own;
   Id ids[kAtOnce];
-  float weight;
 
   static MOE_LANES LlSlotLook ofWord(std::uint32_t word) {
     LlSlotLook look;
@@ -113,8 +112,8 @@ class LlSlotPlaces {
   MOE_LANES LlSlotPlaces(const Warp& warp, const StepParams& params, const LlTables& tables, Range tokens)
       : warp_(warp), p_(params), h_(params.handle), t_(tables), tokens_(tokens) {}
 
-  // Prepares what needs no look-up: addresses, and empty tables. Lanes do not meet.
-  static MOE_LANES void prepare(const Warp& warp, const StepParams& p, const LlTables& t) {
+  // Prepares what needs no look-up: addresses, and empty tables. Lanes do not meet. `first`: the first token at hand.
+  static MOE_LANES void prepare(const Warp& warp, const StepParams& p, const LlTables& t, int first) {
     const CommView& c = p.comm;
     const HandleView& h = p.handle;
     const int ranks = c.nranks, buckets = h.map.experts + ranks;
@@ -123,6 +122,7 @@ class LlSlotPlaces {
       t.before()[i] = 0;
       if (byExpert) t.users()[i] = 0;
     });
+    warp.each(llChunks(first) * ranks, [&](int i) { t.earlier()[i] = 0; });
     warp.each(2 * ranks + kLlTokensAtOnce + int{kLlWords}, [&](int i) {
       if (i < kLlTokensAtOnce) {
         t.ranks()[i] = 0;
@@ -140,9 +140,9 @@ class LlSlotPlaces {
     });
   }
   // The same, for the block's next tokens. All lanes meet before and after.
-  static MOE_LANES void prepareAgain(const Warp& warp, const StepParams& p, const LlTables& t) {
+  static MOE_LANES void prepareAgain(const Warp& warp, const StepParams& p, const LlTables& t, int first) {
     warp.forEach(0, [](int) {});
-    prepare(warp, p, t);
+    prepare(warp, p, t, first);
     warp.forEach(0, [](int) {});
   }
 
@@ -153,34 +153,23 @@ class LlSlotPlaces {
     const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
     const int first = tokens_.begin * h_.topk;
     withIds(p_, [&](const auto* ids) {
-      using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
-      // Entry `at` of all.
-      const auto look = [&](int at) {
-        const int token = h_.byTopk.of(at);
-        return Look::ofEntry(ids + token * h_.topk, h_.topk, at - token * h_.topk);
-      };
-      const auto entryOf = [&](int at, const Look& looked) {
-        const int token = h_.byTopk.of(at);
-        return LlSlotEntry::of(h_, looked, ids + token * h_.topk, at - token * h_.topk);
+      using Id = std::remove_cvref_t<decltype(*ids)>;
+      struct Look {
+        Id id;  // or a word
+        float weight;
       };
       warp_.collectBeside(
           words + first,
-          [&](int i) {
-            if (i >= words) return look(i - words);
-            if (i >= entries) return Look::ofWord(Words::look(warp_, p_, i - entries));
-            if (i >= own) return Look::ofWord(0);
-            Look mine = look(first + i);
-            mine.weight = p_.route.topkWeights != nullptr ? p_.route.topkWeights[first + i] : 1.0f;
-            return mine;
+          [&](int i) -> Look {
+            if (i >= words) return {ids[i - words], 0};
+            if (i >= entries) return {static_cast<Id>(Words::look(warp_, p_, i - entries)), 0};
+            if (i >= own) return {0, 0};
+            return {ids[first + i], p_.route.topkWeights != nullptr ? p_.route.topkWeights[first + i] : 1.0f};
           },
-          [&](int i, const Look& looked) {
-            if (i < own) return laneKeep(i, entryOf(first + i, looked), looked.weight);
-            if (i < entries) return;
-            if (i < words) return Words::laneKeep(warp_, t_, i - entries, looked.word());
-            const LlSlotEntry entry = entryOf(i - words, looked);
-            if (entry.id < 0) return;
-            if (byExpert()) warp_.laneAdd(t_.before() + bucketOf(entry.id), 1);
-            if (entry.before == 0) warp_.laneAdd(t_.before() + entry.rank, 1);
+          [&](int i, const Look& look) {
+            if (i >= words) return laneCountEarlier(i - words, idOf(look.id));
+            if (i < own) return laneKeep(i, idOf(look.id), look.weight);
+            if (i >= entries) Words::laneKeep(warp_, t_, i - entries, static_cast<std::uint32_t>(look.id));
           },
           start);
     });
@@ -191,9 +180,13 @@ class LlSlotPlaces {
 
   MOE_LANES int first() const { return tokens_.begin; }
   MOE_LANES int size() const { return tokens_.end - tokens_.begin; }
-  // The position of a token at hand among this rank's users of a bucket.
-  MOE_LANES int positionOf(int at, int bucket) const {
-    return static_cast<int>(t_.before()[bucket]) + bitCount(t_.users()[bucket] & ((1u << at) - 1));
+  // The position of a token at hand among this rank's tokens for a rank.
+  MOE_LANES int positionOf(int at, int rank) const {
+    const int ranks = p_.comm.nranks;
+    int sum = usersBefore(at, rank);
+    MOE_ROLLED
+    for (int chunk = 0; chunk < llChunks(tokens_.begin); ++chunk) sum += bitCount(t_.earlier()[chunk * ranks + rank]);
+    return sum;
   }
   // The token's slot at `rank`; NULL: the token does not go there.
   MOE_LANES std::uint8_t* slot(int at, int rank) const {
@@ -201,14 +194,15 @@ class LlSlotPlaces {
     return t_.slots()[rank] + static_cast<std::int64_t>(positionOf(at, rank)) * p_.dispatch.rowBytes;
   }
 
-  // Stores headers to the receivers, and the handle's tables of what is sent. Each entry has a lane, and each place of
-  // a destination has a lane in other warps.
+  // Stores headers to the receivers, and the handle's tables of what is sent: entries, places of destinations, and ids,
+  // each by lanes of other warps.
   MOE_LANES void storeHeaders() const {
     const int entries = size() * h_.topk, places = size() * h_.destinationsMax;
-    const int from = wholeWarps<Warp>(entries);
-    warp_.each(from + places, [&](int i) {
-      if (i >= from) return laneStorePlace(i - from);
-      if (i < entries) laneStoreEntry(i);
+    const int placesAt = wholeWarps<Warp>(entries), keptAt = placesAt + wholeWarps<Warp>(places);
+    warp_.each(keptAt + entries, [&](int i) {
+      if (i >= keptAt) return laneKeepId(i - keptAt);
+      if (i < entries) return laneStoreEntry(i);
+      if (i >= placesAt && i - placesAt < places) laneStorePlace(i - placesAt);
     });
   }
 
@@ -218,42 +212,49 @@ class LlSlotPlaces {
   MOE_LANES bool byExpert() const { return kPlaced && expertRows(h_); }
   MOE_LANES int bucketOf(int expert) const { return p_.comm.nranks + expert; }
 
-  // An entry in one word, for storeHeaders: its rank, and how many entries of its token are for that rank, before it
-  // and in total. 0: no entry.
-  static MOE_LANES std::uint32_t packed(const LlSlotEntry& entry) {
-    return entry.id < 0 ? 0
-                        : static_cast<std::uint32_t>(entry.rank) << 16 | static_cast<std::uint32_t>(entry.before) << 8 |
-                              static_cast<std::uint32_t>(entry.all);
-  }
+  // The number of tokens at hand before token `at` that use a bucket.
+  MOE_LANES int usersBefore(int at, int bucket) const { return bitCount(t_.users()[bucket] & ((1u << at) - 1)); }
 
-  MOE_LANES void laneKeep(int i, const LlSlotEntry& entry, float weight) const {
+  // -1: unused or invalid
+  template <class Id>
+  MOE_LANES int idOf(Id given) const {
+    return given >= 0 && given < h_.map.experts ? static_cast<int>(given) : -1;
+  }
+  MOE_LANES void laneCountEarlier(int entry, int id) const {
+    if (id < 0) return;
+    const int token = h_.byTopk.of(entry);
+    if (byExpert()) warp_.laneAdd(t_.before() + bucketOf(id), 1);
+    warp_.laneOr(t_.earlier() + token / kChunkTokens * p_.comm.nranks + h_.map.rankOf(id), 1u << token % kChunkTokens);
+  }
+  // Keeps an entry of a token at hand.
+  MOE_LANES void laneKeep(int i, int id, float weight) const {
     const int at = h_.byTopk.of(i);
-    t_.ids()[i] = entry.id;
+    t_.ids()[i] = id;
     t_.weights()[i] = weight;
-    t_.entries()[i] = packed(entry);
-    if (entry.id < 0) return;
-    if (byExpert()) warp_.laneOr(t_.users() + bucketOf(entry.id), 1u << at);
-    if (entry.before != 0) return;
-    warp_.laneOr(t_.ranks() + at, 1u << entry.rank);
-    warp_.laneOr(t_.users() + entry.rank, 1u << at);
+    if (id < 0) return;
+    const int rank = h_.map.rankOf(id);
+    warp_.laneOr(t_.ranks() + at, 1u << rank);
+    warp_.laneOr(t_.users() + rank, 1u << at);
+    if (byExpert()) warp_.laneOr(t_.users() + bucketOf(id), 1u << at);
   }
 
   // The first entry of a token for a rank stores the head too.
   MOE_LANES void laneStoreEntry(int i) const {
-    const int id = t_.ids()[i];
-    const std::int64_t kept = static_cast<std::int64_t>(tokens_.begin) * h_.topk + i;
-    const float weight = t_.weights()[i];
-    h_.sent.ids[kept] = id;
-    h_.sent.weights[kept] = weight;
+    const int at = h_.byTopk.of(i), k = i - at * h_.topk, id = t_.ids()[i];
+    const std::int32_t* ids = t_.ids() + at * h_.topk;
+    const LlSlotEntry entry = LlSlotEntry::of(h_, LlSlotLook<std::int32_t>::ofEntry(ids, h_.topk, k), ids, k);
     if (id < 0) return;
-    const std::uint32_t entry = t_.entries()[i];
-    const int at = h_.byTopk.of(i), rank = static_cast<int>(entry >> 16), before = static_cast<int>(entry >> 8 & 0xff);
-    auto* header = reinterpret_cast<Quad*>(t_.toldTo()[rank] + llToldHeader(p_.comm, h_, positionOf(at, rank)));
-    if (before == 0) {
-      warp_.laneStore(header, makeHead(tokens_.begin + at, 0, 0, p_.comm.rank, static_cast<int>(entry & 0xff)));
-    }
-    const int row = byExpert() ? positionOf(at, bucketOf(id)) : 0;
-    warp_.laneStore(header + 1 + before, makeEntry(h_.map.local(id, rank), i - at * h_.topk, weight, row));
+    auto* header =
+        reinterpret_cast<Quad*>(t_.toldTo()[entry.rank] + llToldHeader(p_.comm, h_, positionOf(at, entry.rank)));
+    if (entry.before == 0) warp_.laneStore(header, makeHead(tokens_.begin + at, 0, 0, p_.comm.rank, entry.all));
+    const int bucket = bucketOf(id);
+    const int row = byExpert() ? static_cast<int>(t_.before()[bucket]) + usersBefore(at, bucket) : 0;
+    warp_.laneStore(header + 1 + entry.before, makeEntry(h_.map.local(id, entry.rank), k, t_.weights()[i], row));
+  }
+  MOE_LANES void laneKeepId(int i) const {
+    const std::int64_t kept = static_cast<std::int64_t>(tokens_.begin) * h_.topk + i;
+    h_.sent.ids[kept] = t_.ids()[i];
+    h_.sent.weights[kept] = t_.weights()[i];
   }
   // Stores place `ordinal` of a token's destinations in the handle.
   MOE_LANES void laneStorePlace(int i) const {
@@ -293,7 +294,7 @@ class LlSlotCounts {
     const int words = wholeWarps<Warp>(p_.comm.nranks), entries = words + Words::kItems;
     withIds(p_, [&](const auto* ids) {
       using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
-      warp_.template collect<1>(
+      warp_.collectBeside(
           entries + p_.dispatch.tokens * h_.topk,
           [&](int i) {
             if (i < words) return Look::ofWord(lastRows(i));
@@ -311,7 +312,8 @@ class LlSlotCounts {
             if (entry.id < 0) return;
             warp_.laneAdd(t_.before() + entry.id, 1);
             if (entry.before == 0) warp_.laneAdd(t_.before() + h_.map.experts + entry.rank, 1);
-          });
+          },
+          StartNothing{});
     });
     return *t_.word(kLlStops) == 0;
   }

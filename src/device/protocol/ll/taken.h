@@ -196,16 +196,27 @@ class LlTaken {
   // Waits for the rows of all ranks, and computes where those of each rank begin. False if they did not come.
   MOE_LANES bool await(const std::uint64_t& flags, std::uint64_t epoch) const {
     block_.warp.forEach(1, [&](int) { *t_.word(kLlVerdict) = kLlGood; });
-    const auto take = [&](int from, Flag word) {
-      const int rows = flagRows(word);
-      t_.rankRows()[from] = rows < h_.tokensMax ? rows : h_.tokensMax;  // a rank whose handle differs may send more
-    };
-    if (!block_.waitForAll(flags, epoch, Phase::dispatchRows, take)) return false;
-    block_.warp.forEach(c_.nranks + 1, [&](int from) {
-      t_.rankOffsets()[from] = laneSums<8>(from, 0, [&](int earlier) { return t_.rankRows()[earlier]; }).all;
-    });
+    if (!awaitRows(flags, epoch)) return false;
+    block_.warp.forEach(c_.nranks + 1, [&](int from) { laneFindOffset(from); });
     return true;
   }
+
+  // Only waits for them. kLlVerdict is not cleared.
+  MOE_LANES bool awaitRows(const std::uint64_t& flags, std::uint64_t epoch) const {
+    return block_.waitForAll(flags, epoch, Phase::dispatchRows, [&](int from, Flag word) {
+      const int rows = flagRows(word);
+      t_.rankRows()[from] = rows < h_.tokensMax ? rows : h_.tokensMax;  // a rank whose handle differs may send more
+    });
+  }
+  // Valid after awaitRows(): the number of rows of the ranks before `rank`.
+  MOE_LANES int rowsBefore(int rank) const {
+    int sum = 0;
+    MOE_ROLLED
+    for (int from = 0; from < rank; ++from) sum += t_.rankRows()[from];
+    return sum;
+  }
+
+  MOE_LANES int laneFindOffset(int rank) const { return t_.rankOffsets()[rank] = rowsBefore(rank); }
 
   // This block's rows.
   MOE_LANES Slice slice() const { return sliceOf(rows(), block_.w); }
@@ -230,6 +241,8 @@ class LlTaken {
   // The work of look() on one lane, in two parts. laneTerms and laneJudge load and check the terms of rank `from`.
   // laneCounts and laneAddUp load the numbers of entries that the ranks have for local expert e, and add them up over
   // all ranks and over the ranks before each.
+  // The header of row `index` of a source.
+  MOE_LANES const Quad* headerFrom(int from, int index) const { return told({from, index}); }
   MOE_LANES LlTold laneTerms(int from) const { return LlTold::of(laneToldQuad(from, 0), laneToldQuad(from, 1)); }
   MOE_LANES void laneJudge(int from, const LlTold& terms) const {
     Quad handle = terms.quad(0);
@@ -308,11 +321,13 @@ class LlTaken {
   MOE_LANES int copies(const LlHand& hand, int row) const {
     return expertRows(h_) ? headEntries(*header(hand, row)) : 1;
   }
-  // Entry n of a row gets its final row, before the header is kept.
+  // Entry n of a row gets its final row in the table of headers, for steps without a table of counts.
   MOE_LANES void lanePlace(const LlHand& hand, int row, int n) const {
     Quad* came = t_.headers() + (row - hand.begin) * h_.headerStride();
-    if (n < headEntries(came[0]))
-      came[1 + n].w = static_cast<std::uint32_t>(entryPlace(arrival(row).from, came[1 + n]));
+    if (n >= headEntries(came[0])) return;
+    const int e = entryExpert(came[1 + n]);
+    const int before = laneSums<8>(arrival(row).from, 0, [&](int from) { return laneToldCount(from, e); }).all;
+    came[1 + n].w = static_cast<std::uint32_t>(groupOf(e) + before + entryRow(came[1 + n]));
   }
   // Where the groups of experts begin: all lanes of a policy whose warps are blocks.
   MOE_LANES void findExpertOffsets() const { addUpExperts(block_.warp); }
@@ -394,8 +409,11 @@ class LlTaken {
   // The final row of an entry. The row in its header counts from the first entry of its source.
   MOE_LANES int entryPlace(int from, const Quad& entry) const {
     const int e = entryExpert(entry);
-    const int first = h_.layout == Layout::expertMajorPadded ? e * h_.map.nranks * h_.tokensMax : t_.expertOffsets()[e];
-    return first + t_.entriesBefore()[from * experts_ + e] + entryRow(entry);
+    return groupOf(e) + t_.entriesBefore()[from * experts_ + e] + entryRow(entry);
+  }
+  // The first row of an expert.
+  MOE_LANES int groupOf(int e) const {
+    return h_.layout == Layout::expertMajorPadded ? e * h_.map.nranks * h_.tokensMax : t_.expertOffsets()[e];
   }
 
   const Tabled& block_;
