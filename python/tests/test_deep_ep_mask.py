@@ -8,6 +8,7 @@ from support_ranks import DEVICE, RANKS, SKIP, RanksTest, hears, refuses, torch
 from test_deep_ep import EXPERTS, HIDDEN, LOCAL, TOKENS, arriving, inputs, make, ranks_of, send
 
 if torch is not None:
+    import moecomm
     import moecomm.deep_ep as deep_ep
     from moecomm.deep_ep import high_throughput
 
