@@ -30,27 +30,35 @@ class LlSlotDispatch : LlBlockDispatch<Warp, false> {
     if (isLast(s_.w)) keepCounts(taken, kept);
   }
 
-  // Keeps the headers of rows `own index, own index + keepers, ...` of each source, and describes these rows. Each Quad
-  // of a header and, in other warps, each place of a token has a lane. Lanes need not meet: a lane that describes looks
-  // up the whole header. The verdict on the metadata is not awaited. Nobody reads this if it is bad.
+  // Keeps the headers of rows `own index, own index + keepers, ...` of each source, a Quad per lane. If the caller
+  // wants rows described, it also looks up the terms of all ranks, because nothing is described if they differ.
   MOE_LANES void keepHeaders(const Taken& taken, int keepers) const {
     const HandleView& h = s_.handle;
-    const int stride = h.headerStride(), quads = s_.comm.nranks * stride;
-    const int placesAt = wholeWarps<Warp>(quads), places = describes(s_.args) ? s_.comm.nranks * h.topk : 0;
-    s_.warp.each(placesAt + places, [&](int i) {
-      if (i >= placesAt) {
-        const int from = h.byTopk.of(i - placesAt), k = i - placesAt - from * h.topk, rows = t_.rankRows()[from];
-        MOE_ROLLED
-        for (int index = s_.w.index; index < rows; index += keepers) {
-          laneDescribePlace(taken.headerFrom(from, index), from * h.tokensMax + index, k);
-        }
-      } else if (i < quads) {
-        const int from = h.byHeader.of(i), quad = i - from * stride, rows = t_.rankRows()[from];
-        Quad* const kept = h.arriving.headers + std::int64_t{taken.rowsBefore(from)} * stride + quad;
-        MOE_ROLLED
-        for (int index = s_.w.index; index < rows; index += keepers) {
-          kept[index * stride] = s_.warp.laneLoad(taken.headerFrom(from, index) + quad);
-        }
+    const int ranks = s_.comm.nranks, stride = h.headerStride(), quads = ranks * stride;
+    const auto keep = [&](int i) {
+      const int from = h.byHeader.of(i), quad = i - from * stride, rows = t_.rankRows()[from];
+      Quad* const kept = h.arriving.headers + std::int64_t{taken.rowsBefore(from)} * stride + quad;
+      MOE_ROLLED
+      for (int index = s_.w.index; index < rows; index += keepers) {
+        kept[index * stride] = s_.warp.laneLoad(taken.headerFrom(from, index) + quad);
+      }
+    };
+    if (!describes(s_.args)) return s_.warp.each(quads, keep);
+    const int termsAt = wholeWarps<Warp>(quads);
+    s_.warp.forEach(termsAt + ranks, [&](int i) {
+      if (i >= termsAt) return taken.laneJudge(i - termsAt, taken.laneTerms(i - termsAt));
+      if (i < quads) keep(i);
+    });
+    if (taken.verdict() == kLlGood) describeHeaders(taken, keepers);
+  }
+  // Describes these rows, with a lane for each place of a token of a source. The lane looks up the whole header.
+  MOE_LANES void describeHeaders(const Taken& taken, int keepers) const {
+    const HandleView& h = s_.handle;
+    s_.warp.each(s_.comm.nranks * h.topk, [&](int i) {
+      const int from = h.byTopk.of(i), k = i - from * h.topk, rows = t_.rankRows()[from];
+      MOE_ROLLED
+      for (int index = s_.w.index; index < rows; index += keepers) {
+        laneDescribePlace(taken.headerFrom(from, index), from * h.tokensMax + index, k);
       }
     });
   }
