@@ -40,7 +40,8 @@ nitpicky = True
 nitpick_ignore = [("c:identifier", name) for name in
                   ("size_t", "uint8_t", "uint32_t", "uint64_t", "int32_t", "int64_t", "CUstream_st", "moeComm",
                    "moeHandle")]
-nitpick_ignore_regex = [("cpp:identifier", r"std(::.*)?"), ("py:.*", r"(torch|jax|ctypes|threading)\..*")]
+nitpick_ignore_regex = [("cpp:identifier", r"std(::.*)?"), ("py:.*", r"(torch|jax|ctypes|threading)\..*"),
+                        ("py:class", r"(Dispatch|Combine)Plan")]  # dictionaries, which Handle.plan describes
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 90
 smartquotes = False

@@ -119,7 +119,8 @@ def described(entry, names):
 
 
 def page_of(page, names):
-    has_headings = len(page.entries) < 12  # long lists of small things have none
+    has_sections = any(one.section for entry in page.entries for one in entry.members)
+    has_headings = has_sections or len(page.entries) < 12  # long lists of small things have none
     sources = ", ".join(f"`{path}`" for path in sorted({entry.module.path.as_posix() for entry in page.entries}))
     guide = GUIDES[page.module]
     out = [f"# {page.title}\n", f"Module `{page.module}`. Guide: [{guide}.md](../docs/guide/{guide}.md).\n"]
