@@ -116,7 +116,7 @@ TEST(DumpTools, RefuseWhatIsNoDump) {
     return "none";
   };
   EXPECT_NE(refusal("{", "", "").find("file: "), std::string::npos);
-  EXPECT_NE(refusal(kText, "recorder", "trace").find("no dump"), std::string::npos);
+  EXPECT_NE(refusal(kText, "recorder", "trace").find("not a dump"), std::string::npos);
   EXPECT_NE(refusal(kText, "\"version\":1", "\"version\":2").find("version is 2"), std::string::npos);
   EXPECT_NE(refusal(kText, "\"rank\":1", "\"rank\":2").find("rank 2 of 2"), std::string::npos);
   EXPECT_NE(refusal(kText, "950,0,10", "950,9,10").find("a rank that does not exist"), std::string::npos);

@@ -171,7 +171,7 @@ class ThePythonPackage(Case):
             tree = ast.parse((ROOT / make_pages.PACKAGE / package / "__init__.py").read_text())
             listed = next(ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)
                           and node.targets[0].id == "__all__")
-            self.assertGreater(len(listed), 4)
+            self.assertGreater(len(listed), 3)
             # The class of errors that both adapters have stands on one page.
             at = {name: "moecomm.vllm" if name == "MissingInterface" else f"moecomm.{package}".rstrip(".")
                   for name in listed}
