@@ -74,8 +74,9 @@ class Dispatcher:
 
     Making and destroying a Dispatcher is collective. All ranks run the same calls in the same order, backward passes
     included. XLA drops calls whose results a program does not use, and runs calls that do not depend on each other in
-    the order that it chose when it compiled the program: so all ranks run the same program. Keep a Dispatcher as long as programs with its calls run. Errors that show when a program runs are
-    jax.errors.JaxRuntimeError with the library's sentence. vmap, forward-mode and gradients of gradients raise."""
+    the order that it chose when it compiled the program: so all ranks run the same program. Keep a Dispatcher as long as
+    programs with its calls run. Errors that show when a program runs are jax.errors.JaxRuntimeError with the library's
+    sentence. vmap, forward-mode and gradients of gradients raise."""
 
     def __init__(
         self,

@@ -83,7 +83,8 @@ struct SumJob {
 };
 
 // For reduceRows: count() sums job(i) of rows of type rowType(), and their rows term(i, 0..terms-1). A job has at most
-// termsMax() terms. The concepts below are optional members of such lists.
+// termsMax() terms. A policy whose warps are blocks also asks for terms from there to termsMax(), before it knows how
+// many there are; it does not use the answers. The concepts below are optional members of such lists.
 template <class List>
 concept SumList = requires(const List list, int i) {
   { list.count() } -> std::same_as<int>;
