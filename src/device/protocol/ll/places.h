@@ -267,7 +267,8 @@ class LlPlaces {
     if (token >= first_) return laneKeep(token - first_, k, id, taken.weight);
     if (id < 0) return;
     if (firstBucket() == 0) warp_.laneAdd(t_.before() + id, 1);
-    warp_.laneOr(t_.earlier() + token / kChunkTokens * c_.nranks + h_.map.rankOf(id), 1u << token % kChunkTokens);
+    const int word = token / kChunkTokens * c_.nranks + h_.map.rankOf(id);
+    warp_.laneOr(t_.earlier() + word, 1u << token % kChunkTokens);
   }
   // Keeps an entry of a token at hand.
   MOE_LANES void laneKeep(int token, int k, int id, float weight) const {

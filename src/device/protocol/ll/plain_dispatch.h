@@ -40,7 +40,8 @@ class LlSlotDispatch : LlBlockDispatch<Warp, false> {
       Quad* const kept = h.arriving.headers + std::int64_t{taken.rowsBefore(from)} * stride + quad;
       MOE_ROLLED
       for (int index = s_.w.index; index < rows; index += keepers) {
-        kept[index * stride] = s_.warp.laneLoad(taken.headerFrom(from, index) + quad);
+        const int at = index * stride;
+        kept[at] = s_.warp.laneLoad(taken.headerFrom(from, index) + quad);
       }
     };
     if (!describes(s_.args)) return s_.warp.each(quads, keep);

@@ -224,7 +224,8 @@ class LlSlotPlaces {
     if (id < 0) return;
     const int token = h_.byTopk.of(entry);
     if (byExpert()) warp_.laneAdd(t_.before() + bucketOf(id), 1);
-    warp_.laneOr(t_.earlier() + token / kChunkTokens * p_.comm.nranks + h_.map.rankOf(id), 1u << token % kChunkTokens);
+    const int word = token / kChunkTokens * p_.comm.nranks + h_.map.rankOf(id);
+    warp_.laneOr(t_.earlier() + word, 1u << token % kChunkTokens);
   }
   // Keeps an entry of a token at hand.
   MOE_LANES void laneKeep(int i, int id, float weight) const {
@@ -241,7 +242,7 @@ class LlSlotPlaces {
   // The first entry of a token for a rank stores the head too.
   MOE_LANES void laneStoreEntry(int i) const {
     const int at = h_.byTopk.of(i), k = i - at * h_.topk, id = t_.ids()[i];
-    const std::int32_t* ids = t_.ids() + at * h_.topk;
+    const std::int32_t* ids = t_.ids() + i - k;
     const LlSlotEntry entry = LlSlotEntry::of(h_, LlSlotLook<std::int32_t>::ofEntry(ids, h_.topk, k), ids, k);
     if (id < 0) return;
     auto* header =
