@@ -1,6 +1,7 @@
 #!/bin/sh
-# Fetches torch and numpy from PyPI into build/torch for the tests of moecomm.torch and moecomm.deep_ep: 6 GB, as there
-# is no build of torch for CPUs on PyPI. With --jax it fetches jax too. scripts/test.sh starts it first and needs it last.
+# Fetches torch, numpy and pytest's runner of modules side by side from PyPI into build/torch for the tests of the Python
+# packages: 6 GB, as there is no build of torch for CPUs on PyPI. With --jax it fetches jax too. scripts/test.sh starts it
+# first and needs it last.
 # Usage: fetch_torch.sh [--jax]   fetches those that are not there
 #        fetch_torch.sh --wait    waits while that goes on, at most 15 minutes; fails if torch is not there
 set -eu
@@ -30,7 +31,7 @@ mkdir -p "$to"
 rm -f "$to/state"
 echo $$ >"$to/pid"
 state=failed
-if [ "$had" = fetched ] || fetch torch numpy; then
+if [ "$had" = fetched ] || fetch torch numpy pytest pytest-xdist; then
   state=fetched
   [ "$wanted" != jax ] || fetch jax || echo "the tests of moecomm.jax will be skipped"
 fi

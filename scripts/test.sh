@@ -178,7 +178,7 @@ step_python() {
     build/types/bin/pip install --quiet --disable-pip-version-check mypy 'pyright[nodejs]' typing_extensions; } ||
     echo "types will not be checked"
   scripts/engines.sh megatron-core || echo "the test of Megatron's dispatcher will be skipped"
-  export MOECOMM_LIBRARY=$main_build/src/libmoecomm.so PYTHONDONTWRITEBYTECODE=1
+  export MOECOMM_LIBRARY=$main_build/src/libmoecomm.so PYTHONPYCACHEPREFIX=$root/build/pycache
   # Modules side by side, where there is a runner for that, because their ranks mostly wait for each other.
   if "$python" -c 'import xdist' 2>/dev/null; then
     "$python" -m pytest -q -p no:cacheprovider -n "$jobs" --dist loadfile --durations 10 python/tests || return

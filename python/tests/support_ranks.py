@@ -2,28 +2,29 @@
 of a test module. MOECOMM_TEST_DEVICE=cuda puts their tensors on GPUs and uses the cuda backend; the ranks then share
 the GPUs there are."""
 
-import multiprocessing
+import functools
 import os
 import pathlib
 import sys
 import tempfile
-import traceback
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from support import MISSING  # noqa: E402
+from support_worlds import World, preload  # noqa: E402
 
 try:
     import torch
 except ImportError:
     torch = None
+else:
+    preload("numpy", "torch", "torch.distributed")
 if not MISSING:
     import moecomm
 
 RANKS = 4
 DEVICE = os.environ.get("MOECOMM_TEST_DEVICE", "cpu")
 TIMEOUT_MS = 30000
-RESULT_SECONDS = 240  # for one function, on machines with fewer cores than ranks
 SKIP = MISSING or ("torch is not installed" if torch is None else None)
 if SKIP is None and DEVICE != "cpu" and not torch.cuda.is_available():
     raise RuntimeError(f"MOECOMM_TEST_DEVICE is {DEVICE}, but torch has no GPU here")
@@ -55,66 +56,29 @@ def hears(text, function, *arguments, **keywords):
         assert text in str(error), (text, str(error))
 
 
-def _serve(rank, ranks, meeting, pipe):
-    """One rank: runs the functions that come through the pipe, and answers None or a traceback."""
+def _begin(meeting, ranks, rank):
     torch.set_num_threads(1)
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # TCP between domains: docs/reference/tuning.md
     if DEVICE != "cpu":
         torch.cuda.set_device(rank % torch.cuda.device_count())
         torch.cuda.set_stream(torch.cuda.Stream())  # the same
     torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
-    while True:
-        try:
-            function, arguments = pipe.recv()
-        except EOFError:
-            break
-        try:
-            torch.manual_seed(rank)
-            function(rank, *arguments)
-            pipe.send(None)
-        except BaseException:  # noqa: B902
-            pipe.send(traceback.format_exc())
-    torch.distributed.destroy_process_group()
+    return torch.distributed.destroy_process_group
 
 
-class _World:
+class _World(World):
     def __init__(self, ranks):
-        context = multiprocessing.get_context("spawn")
         self._folder = tempfile.TemporaryDirectory()
-        meeting = os.path.join(self._folder.name, "meeting")
-        self._ranks = []
-        for rank in range(ranks):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, ranks, meeting, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            self._ranks.append((process, ours))
-
-    def run(self, function, *arguments):
-        for _, pipe in self._ranks:
-            pipe.send((function, arguments))
-        failures = []
-        for rank, (process, pipe) in enumerate(self._ranks):
-            if not pipe.poll(RESULT_SECONDS):
-                failures.append(f"rank {rank} did not answer within {RESULT_SECONDS} s")
-                continue
-            try:
-                failure = pipe.recv()
-            except EOFError:
-                failure = f"died with status {process.exitcode}"
-            if failure is not None:
-                failures.append(f"rank {rank}: {failure}")
-        return failures
+        super().__init__(ranks, functools.partial(_begin, os.path.join(self._folder.name, "meeting"), ranks))
 
     def close(self):
-        for _, pipe in self._ranks:
-            pipe.close()
-        for process, _ in self._ranks:
-            process.join(30)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        super().close()
         self._folder.cleanup()
+
+
+def _run(rank, function, *arguments):
+    torch.manual_seed(rank)
+    function(rank, *arguments)
 
 
 @unittest.skipIf(SKIP, SKIP)
@@ -128,7 +92,7 @@ class RanksTest(unittest.TestCase):
     def run_ranks(self, function, *arguments):
         if RanksTest._world is None:
             RanksTest._world = _World(self.ranks)
-        failures = RanksTest._world.run(function, *arguments)
+        failures = RanksTest._world.run(_run, function, *arguments)
         if failures:
             RanksTest._world.close()
             RanksTest._world = None
