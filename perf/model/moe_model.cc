@@ -15,7 +15,7 @@
 #include "perf/model/plot.h"
 #include "perf/model/tables.h"
 #include "tools/command_line.h"
-#include "tools/standard_output.h"
+#include "tools/program_text.h"
 
 namespace moe::model {
 namespace {

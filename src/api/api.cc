@@ -1,6 +1,5 @@
 // The C ABI: checks pointers and struct sizes, finds the C++ objects and translates errors. It has no logic.
 #include "api/guard.h"
-#include "api/traced.h"
 #include "base/sized_struct.h"
 #include "bootstrap/group/unique_id.h"
 #include "comm/config/config.h"

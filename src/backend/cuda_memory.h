@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "backend/backend.h"
 #include "backend/snapshot.h"
 #include "backend/window_port.h"
+#include "base/fd.h"
 
 namespace moe {
 
@@ -15,6 +18,20 @@ Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, i
 // Stores zeros, and waits for that. Throws moeCudaError.
 void clearDevice(std::uint8_t* memory, std::size_t bytes, int device);
 Memory allocatePinned(std::size_t bytes, int device);
+
+// Memory that processes map through a file descriptor (CUDA's virtual memory management). A mapping keeps the memory
+// alive, so it may outlive its owner, and addresses that come again are other memory.
+struct SharedDeviceMemory {
+  Memory memory;
+  std::size_t bytes;  // as it is mapped: a multiple of the device's granularity
+  Fd fd;
+};
+
+// Not cleared. Nothing, with the reason in `why`, where device or driver cannot allocate or export such memory.
+std::optional<SharedDeviceMemory> allocateSharedDevice(std::size_t bytes, int device, std::string* why);
+
+// Maps such memory of another process for `device`. Throws moeCudaError; `whose` names the memory.
+Memory mapSharedDevice(int fd, std::size_t bytes, int device, const std::string& whose);
 
 // Lets kernels reach pages of host memory that is not CUDA's: see Backend::shareWithSteps.
 Memory shareHostPages(void* begin, std::size_t bytes, HostPages kind, int device);

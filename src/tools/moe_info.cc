@@ -20,10 +20,9 @@
 #include "comm/config/config.h"
 #include "moecomm.h"
 #include "tools/command_line.h"
-#include "tools/moe_info_check.h"
 #include "tools/moe_info_explain.h"
 #include "tools/moe_info_report.h"
-#include "tools/standard_output.h"
+#include "tools/program_text.h"
 #include "topology/nvml.h"
 
 namespace moe::tools {

@@ -1,8 +1,8 @@
-#include "tools/moe_info_check.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+
+#include "tools/moe_info_report.h"
 
 namespace moe::tools {
 namespace {

@@ -1,4 +1,4 @@
-// The findings of moe_info, and the two forms in which it prints them.
+// The findings of moe_info, the two forms in which it prints them, and the verdicts of --check. Pure.
 #pragma once
 
 #include <cstdint>
@@ -36,5 +36,22 @@ std::vector<std::string> nicsOf(const Report& report, const topology::Gpu& gpu);
 
 std::string toText(const Report& report);
 nlohmann::ordered_json toJson(const Report& report);
+
+// moe_info --check: whether a backend or RDMA can be used on this machine, and why not.
+enum class Checked : int { all, host, cuda, rdma };
+
+struct Usability {
+  std::string name;
+  std::vector<std::string> reasons;  // why it cannot be used; empty: it can
+  std::string note;                  // how it would be used
+
+  bool usable() const { return reasons.empty(); }
+};
+
+// One for each thing that was asked about.
+std::vector<Usability> checkUsability(const Report& report, Checked which);
+
+// A line for each thing that can be used, and for each reason of one that cannot.
+std::string toText(const std::vector<Usability>& checks);
 
 }  // namespace moe::tools

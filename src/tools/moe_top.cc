@@ -21,7 +21,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/command_line.h"
-#include "tools/standard_output.h"
+#include "tools/program_text.h"
 #include "tools/watch_folder.h"
 
 namespace moe::tools {

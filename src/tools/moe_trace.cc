@@ -15,7 +15,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/command_line.h"
-#include "tools/standard_output.h"
+#include "tools/program_text.h"
 #include "tools/trace_output.h"
 
 namespace moe::tools {

@@ -36,7 +36,7 @@
 #include "tools/moerun_process.h"
 #include "tools/moerun_supervisor.h"
 #include "tools/moerun_watcher.h"
-#include "tools/standard_output.h"
+#include "tools/program_text.h"
 #include "tools/watch_folder.h"
 
 namespace moe::tools {

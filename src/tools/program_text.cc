@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <sstream>
 
 #include "moecomm.h"
@@ -28,6 +31,15 @@ std::string versionText(const std::string& program) {
   const std::string commit = buildCommit();
   return fmt::format("{} {}.{}.{}{}", program, MOE_VERSION_MAJOR, MOE_VERSION_MINOR, MOE_VERSION_PATCH,
                      commit.empty() ? "" : ", commit " + commit);
+}
+
+int statusOfOutput(const char* program, int status) {
+  const bool failedBefore = std::ferror(stdout) != 0;
+  errno = 0;
+  if ((std::fflush(stdout) == 0 && !failedBefore) || status != 0) return status;
+  const char* why = errno != 0 ? std::strerror(errno) : "it could not be written";
+  fmt::print(stderr, "{}: standard output: {}; its output is lost\n", program, why);
+  return 1;
 }
 
 }  // namespace moe::tools

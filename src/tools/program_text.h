@@ -1,4 +1,5 @@
-// Text that all programs share: lines that fit a terminal, and versions. It includes little, unlike command_line.h.
+// Text that all programs share: lines that fit a terminal, versions, and what becomes of standard output. It includes
+// little, unlike command_line.h.
 #pragma once
 
 #include <cstddef>
@@ -16,5 +17,9 @@ std::string versionText(const std::string& program);
 
 // The commit of this program, followed by "-dirty" if files differed. Empty if it is not known.
 std::string buildCommit();
+
+// The exit status of a tool, which calls this as its last step: `status`, or 1 with a message if `status` is 0 and
+// something written to standard output was lost. A program that has failed has already reported why.
+int statusOfOutput(const char* program, int status);
 
 }  // namespace moe::tools

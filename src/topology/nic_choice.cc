@@ -1,5 +1,3 @@
-#include "topology/nic_choice.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "topology/rdma.h"
 
 namespace moe::topology {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "backend/cuda_memory.h"
 #include "backend/cuda_raii.h"
-#include "transport/cuda_shared.h"
 #include "transport/window.h"
 
 namespace moe {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/moe_info_check.h"
 #include "tools/moe_info_explain.h"
+#include "tools/moe_info_report.h"
 
 namespace moe::test {
 namespace {

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "comm/recorder/clock_offset.h"
 #include "comm/recorder/flight_recorder.h"
-#include "comm/recorder/recorder_text.h"
 #include "support/base/process_limit.h"
 #include "support/base/temporary_folder.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "topology/nic_choice.h"
+#include "topology/rdma.h"
 
 namespace moe::test {
 namespace {

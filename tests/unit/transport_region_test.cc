@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "topology/gpus.h"
-#include "transport/rdma/memory_region.h"
+#include "transport/rdma/adapter.h"
 
 namespace moe::test {
 namespace {

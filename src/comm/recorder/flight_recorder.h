@@ -1,16 +1,33 @@
 // A communicator's flight recorder: the ring that its steps fill, and how the host looks at it. Any thread may ask for
-// the text.
+// the text: JSON, in the files of moeCommDump and the answers to moe_top. docs/guide/watching.md describes every field.
 #pragma once
 
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
-#include "comm/recorder/recorder_text.h"
+#include "backend/snapshot.h"
+#include "comm/recorder/clock_offset.h"
+#include "device/view/step_record.h"
+#include "moecomm.h"
 
 namespace moe {
+
+// The rank whose records these are, and the reason why they are shown.
+struct RecorderOwner {
+  std::string job;  // hexadecimal, the same on all ranks of a communicator
+  std::string host;
+  const char* backend = "host";
+  int rank = 0, nranks = 1, domainSize = 1, processId = 0;
+  const char* reason = "call";  // call, failure, watch
+  moeResult_t result = moeSuccess;
+  std::string sentence;  // sentence of the failure
+  ClockReading clock{};
+  ClockOffset toRank0{};
+};
 
 class FlightRecorder {
  public:
@@ -19,7 +36,7 @@ class FlightRecorder {
 
   StepRecorder* ring() const { return reinterpret_cast<StepRecorder*>(memory_.get()); }
 
-  // The latest steps, as recorder_text.h writes them; `owner` without its clock. Throws moeTimeout if they could not be
+  // The latest steps, as recorderText() writes them; `owner` without its clock. Throws moeTimeout if they could not be
   // copied by `end`.
   std::string text(RecorderOwner owner, Deadline end);
 
@@ -36,5 +53,15 @@ class FlightRecorder {
 // Writes a file that only its user may read, or replaces it. A reader sees either the old text or the new one. Throws
 // moeSystemError naming the path.
 void writeWholeFile(const std::string& path, const std::string& text);
+
+// Pure functions for the parts of a text. The whole records of a ring, oldest first; a record that was being
+// overwritten when the ring was copied is left out.
+std::vector<StepRecord> recordsOf(StepRecorder& copy);
+
+// Converts the ticks in a ring's records to ns.
+void tellNanoseconds(StepRecorder* copy, const TickScale& scale);
+
+// `steps`: all steps recorded so far, including those that the ring has lost.
+std::string recorderText(const RecorderOwner& owner, std::uint64_t steps, const std::vector<StepRecord>& records);
 
 }  // namespace moe

@@ -1,10 +1,10 @@
-#include "comm/recorder/recorder_text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+
+#include "comm/recorder/flight_recorder.h"
 
 namespace moe {
 namespace {

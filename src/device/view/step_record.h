@@ -2,7 +2,7 @@
 // communicator follow each other, so the ring has one writer at a time. On a GPU the writer is one lane of the step. On
 // a CPU it is the calling thread, except for `firstWaitEnd` and `worst`. Writers use no ordering and never wait.
 //
-// The host reads the ring at any time, without stopping the writer (comm/recorder/recorder_text.h). A record that is
+// The host reads the ring at any time, without stopping the writer (comm/recorder/flight_recorder.h). A record that is
 // overwritten during the read may be half old and half new. The reader notices, because the begin times would then not
 // grow with the numbers.
 #pragma once

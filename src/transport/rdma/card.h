@@ -32,7 +32,7 @@ struct CardRail {
   std::uint16_t lid = 0;  // InfiniBand
   int mtu = 0;
   std::uint32_t dataKey = 0;
-  std::uint32_t wordKey = 0;  // see memory_region.h
+  std::uint32_t wordKey = 0;  // see adapter.h
 };
 
 struct Card {

@@ -10,7 +10,6 @@
 #include "base/deadline.h"
 #include "transport/rdma/adapter.h"
 #include "transport/rdma/card.h"
-#include "transport/rdma/memory_region.h"
 #include "transport/rdma/rail.h"
 #include "transport/rdma/send_failure.h"
 #include "transport/remote.h"

@@ -1,11 +1,10 @@
-#include "transport/rdma/memory_region.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstring>
 
 #include "base/error.h"
+#include "transport/rdma/adapter.h"
 
 namespace moe::verbs {
 namespace {

@@ -1,7 +1,6 @@
-#include "transport/cuda_shared.h"
-
 #include <cuda.h>
 
+#include "backend/cuda_memory.h"
 #include "backend/cuda_raii.h"
 #include "device/lanes.h"
 
