@@ -84,7 +84,7 @@ moeResult_t guard(Comm* comm, Body&& body) noexcept {
   }
 }
 
-// Refuses a pointer to neither a communicator nor a handle. Only the thread can keep the sentence.
+// Refuses a pointer that leads to no communicator and no handle, so only the thread can keep the sentence.
 inline moeResult_t refuse(const char* sentence) noexcept {
   return guard(nullptr, [&] { throw Error(moeInvalidArgument, sentence); });
 }
@@ -154,7 +154,7 @@ moeResult_t traced(Handle* handle, const char* call, Body&& body) noexcept {
   try {
     const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
     const std::string rows = rowBytes > 0 ? fmt::format(", rows of {} bytes", rowBytes) : "";
-    comm.log().write(moeLogTrace, "dev", "{}: handle {}, {} tokens{}: {} after {} us", call, fmt::ptr(handle),
+    comm.log().write(moeLogTrace, "dev", "{}: handle {}, {} tokens{}: {} after {} us", call, handle->number(),
                      std::max(handle->tokens(), 0), rows, moeGetErrorString(result), took.count());
   } catch (const std::exception&) {  // NOLINT: out of memory; the log lacks a line
   }

@@ -80,11 +80,11 @@ TEST_P(LogOf, InfoSaysWhatWasFoundAndChosen) {
                                 ? "; the largest dispatch uses [1-4] multiprocessors, the largest combine [1-4]\n"
                                 : "\n";
   EXPECT_TRUE(
-      says("dev: handle 0x[0-9a-f]+: mode (LL|HT) \\(chosen\\), layout FLAT, 4 experts, 2 per token, at most 8 "
+      says("dev: handle 0: mode (LL|HT) \\(chosen\\), layout FLAT, 4 experts, 2 per token, at most 8 "
            "tokens" +
            where));
   EXPECT_TRUE(
-      says("dev: handle 0x[0-9a-f]+: mode HT \\(asked for\\), layout EXPERT_MAJOR, 4 experts, 2 per token, at "
+      says("dev: handle 1: mode HT \\(asked for\\), layout EXPERT_MAJOR, 4 experts, 2 per token, at "
            "most 8 tokens" +
            where));
   EXPECT_EQ(count("0123456789abcdef"), 0);
@@ -110,7 +110,7 @@ TEST_P(LogOf, TraceSaysEveryCallAndDebugWhatIsMade) {
     MOE_EXPECT_OK(moeDispatch(handle, &args, context.stream()), context);
     MOE_EXPECT_OK(moeHandleDestroy(handle), context);
   });
-  const std::string handle = "handle 0x[0-9a-f]+";
+  const std::string handle = "handle 0";
   EXPECT_TRUE(says("moecomm debug \\[rank 0/1\\] init: \\d+ ms: all ranks have their windows\n"));
   EXPECT_TRUE(says("moecomm debug \\[rank 0/1\\] dev: " + handle + ": \\d+ bytes of private memory, \\d+ for counts"));
   EXPECT_TRUE(says("moecomm trace \\[rank 0/1\\] dev: moeRoute: " + handle + ", 3 tokens: success after \\d+ us\n"));

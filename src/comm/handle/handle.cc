@@ -47,7 +47,7 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
 }
 
 Handle::~Handle() {
-  comm_.log().write(moeLogDebug, "dev", "handle {} is destroyed", fmt::ptr(this));
+  comm_.log().write(moeLogDebug, "dev", "handle {} is destroyed", number());
   forgetPending();
   if (lowLatency()) room_.giveBackLlSet(view_.llSet);
 }

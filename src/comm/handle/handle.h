@@ -19,6 +19,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   ~Handle();
 
   Comm& comm() const { return comm_; }
+  int number() const { return view_.number; }  // in logs and records: see Comm::takeHandleNumber
   void setTokensBound(std::int32_t bound);
   // NULL: none.
   void setPlacement(const moePlacement_t* placement, moeStream_t stream);
@@ -53,7 +54,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   // The rows that this rank sends if each of its tokens goes to as many ranks as possible. It only decides how rows are
   // cut among warps.
   int arrivingRowsGuess(int tokens) const { return tokens * view_.destinationsMax; }
-  // As Comm::windowOffset. Steps of a local room reach no heap, so memory is checked there but has no offset.
+  // As Comm::windowOffset. Steps of localOnly handles reach no heap: their memory is checked but has no offset.
   std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
   RefusedMemory& refused() { return refused_; }
 

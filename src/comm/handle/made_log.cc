@@ -36,9 +36,9 @@ void Handle::tell(const moeHandleConfig_t& config, std::int64_t bytes) const {
                     blocks(dispatchStep(view_, false)), blocks(combineStep(view_, comm_.backend().landingCombines())));
   }
   log.write(moeLogInfo, "dev", "handle {}: mode {} ({}), layout {}, {} experts{}, {} per token, at most {} tokens{}",
-            fmt::ptr(this), lowLatency() ? "LL" : "HT", why, nameOfLayout(shape_.layout), shape_.named,
+            number(), lowLatency() ? "LL" : "HT", why, nameOfLayout(shape_.layout), shape_.named,
             localOnly_ ? ", this rank's only" : "", shape_.topk, shape_.tokensMax, where);
-  log.write(moeLogDebug, "dev", "handle {}: {} bytes of private memory, {} for counts{}", fmt::ptr(this), bytes,
+  log.write(moeLogDebug, "dev", "handle {}: {} bytes of private memory, {} for counts{}", number(), bytes,
             hostCountsBytes(shape_), lowLatency() ? fmt::format(", LL buffers {}", view_.llSet) : "");
 }
 
