@@ -46,9 +46,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The major version of this header. From 1.0 on, another one is another ABI. */
+/* The major version of this header. From 1.0 on, another major version is another ABI. */
 #define MOE_VERSION_MAJOR 0
-/* The minor version. Before 1.0, another one is another ABI. */
+/* The minor version. Before 1.0, another minor version is another ABI. */
 #define MOE_VERSION_MINOR 1
 /* The patch version. It changes no ABI. */
 #define MOE_VERSION_PATCH 0
@@ -168,7 +168,7 @@ enum {
   moeSendOnly = 1,
   /* This rank takes part with a refusal instead of its arguments, and its operation is done in one step. The step
    * completes on all ranks and delivers nothing, and moeHandleGetStatus says on all ranks that this rank has refused
-   * its arguments. In an LL combine only this rank has that fault, and its rows count as zeros. Of args only the flags
+   * its arguments. In an LL combine only this rank has that fault, and its rows count as zeros. Only the flags of args
    * are read. An LL combine also reads rowType, hidden, wire and whether grads is NULL, which must be as on the other
    * ranks, and allocates memory. During stream capture the call returns moeInvalidUsage. */
   moeRefused = 16
@@ -185,8 +185,8 @@ enum {
   moeWeightsOnInput = 8
 };
 
-/* As `tokens` of moeRoute or moeRouteDispatch this means the same as moeRefused. Of the other arguments only handle and
- * stream are read. */
+/* As `tokens` of moeRoute or moeRouteDispatch this means the same as moeRefused. Except handle and stream, no other
+ * arguments are read. */
 enum { moeTokensRefused = -1 };
 
 /* How a rank reaches another one. Those from moeTransportTcp on carry rows between domains. */
@@ -240,8 +240,8 @@ MOE_API const char* moeGetErrorString(moeResult_t result);
  *         NULL: the latest failure on the calling thread of a call that has no communicator, such as moeCommInit.
  * The text is never NULL, and empty if nothing failed. It stays valid until the next failing call on this communicator
  * (comm NULL: on this thread).
- * After moeTimeout of a step, the call waits until the ranks have found out which of them does not answer, or holds up
- * the others. This takes about a second, at most two. Any thread. */
+ * After moeTimeout of a step, the call waits until the ranks agree on the culprit: the rank that does not answer, or
+ * that holds up the others. This takes about a second, at most two. Any thread. */
 MOE_API const char* moeGetLastError(moeComm_t comm);
 
 /* ---- Communicators ---------------------------------------------------------------------------------------------- */
@@ -316,10 +316,10 @@ typedef struct moeConfig {
   /* HT: staging areas of stagingRows rows each, 1 or 2; 0: 1. This many operations that need an area may be outstanding
    * together. For example, two combines of EXPERT_MAJOR layouts need two areas. */
   int32_t stagingAreas;
-  /* An existing folder, NULL: none; read during init only. When the communicator fails, each rank writes its latest
+  /* An existing folder; NULL: none. Read during init only. When the communicator fails, each rank writes its latest
    * steps there, in the same form as moeCommDump. */
   const char* dumpFolder;
-  /* An existing folder to which only this user may write, NULL: none; read during init only. Each rank makes a UNIX
+  /* An existing folder to which only this user may write; NULL: none. Read during init only. Each rank makes a UNIX
    * socket of mode 0600 there, and a file with its key. Through these moe_top sees the latest steps. */
   const char* watchFolder;
 } moeConfig_t;
@@ -373,8 +373,9 @@ MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* confi
  * collective.
  * Peers learn of it. They see a failure only if they wait for this rank in an operation, then or later. That wait ends
  * at once with moeRemoteError, "rank 1 has left ...".
- * The call waits for this rank's queued work. After LL combines it also waits for peers of its domain to leave, and
- * after moeTimeout until the culprit is known, as moeGetLastError does; each at most a second.
+ * The call waits for this rank's queued work and, with several domains, until its rows have been sent, at most for the
+ * timeout. After LL combines it waits at most a second for peers of its domain to leave. After moeTimeout it waits
+ * until the culprit is known, as moeGetLastError does.
  * comm NULL: does nothing. In a process that was forked from the communicator's it does nothing either, and every other
  * call is refused with moeInvalidUsage. */
 MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
@@ -393,7 +394,7 @@ MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
 
 /* Writes this rank's latest steps to a file: for each of up to 1024 steps its call, handle, operation, when it began
  * and ended, when the first wait for another rank ended, which rank was awaited longest, tokens and bytes of a row; and
- * the failure, if there is one. moe_trace makes a trace of the files of all ranks. Steps are recorded always, unless
+ * the failure, if there is one. moe_trace makes a trace of the files of all ranks. Steps are always recorded, unless
  * MOECOMM_RECORDER is off. docs/guide/watching.md has the fields, and says what kernels do not record.
  *   path  host text, or NULL: moecomm-JOB-rankRANK.json in config.dumpFolder. An existing file is replaced, as a whole.
  * Local, not stream-ordered: it shows steps that are under way as such, and waits for none of them. Takes at most 2
@@ -406,7 +407,7 @@ MOE_API moeResult_t moeCommDump(moeComm_t comm, const char* path);
 /* The communicator's first asynchronous failure, or moeSuccess. Never blocks.
  *   error  host [1], out
  * The failure stays until moeCommDestroy. A new communicator may be made in the same process. Ranks may notice the same
- * failure up to the timeout apart, so make the new communicator's timeout longer by that much.
+ * failure up to one timeout apart, so make the new communicator's timeout longer by one timeout.
  * Any thread. Returns moeInvalidArgument (error NULL). */
 MOE_API moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error);
 
@@ -422,9 +423,9 @@ typedef struct moeLimits {
   int32_t rowBytesMax;  /* of one row */
   int32_t sideBytesMax; /* of one row's side payload */
 
-  /* The most HT dispatches that may await moeComplete at once; beside them, as many HT combines may. With several
-   * domains only one HT combine may await it, and no other one may start meanwhile. config.stagingAreas limits both
-   * further. */
+  /* The most HT dispatches that may await moeComplete at once. As many HT combines may await it beside them. With
+   * several domains only one HT combine may await it, and no other HT combine may start meanwhile. config.stagingAreas
+   * limits both further. */
   int32_t outstandingMax;
   int32_t llSets; /* most LL operations outstanding at once, of handles that were made one after the other */
 } moeLimits_t;
@@ -459,7 +460,7 @@ typedef struct moeCommInfo {
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeCommGetInfo(moeComm_t comm, moeCommInfo_t* info);
 
-/* Where a rank is, and how this rank reaches it. */
+/* A rank's place, and the transport from this rank to it. */
 typedef struct moePeerInfo {
   size_t size;
   int32_t rank;      /* the peer, 0..nranks - 1 */
@@ -551,8 +552,8 @@ typedef struct moeHandleConfig {
    * parallel group or one behind an all-gather. Entries of other ranks' experts count as unused, so combine sums the
    * rows of this rank's experts, zeros if a token has none, and the caller adds the sums of all ranks (give the biases
    * to one rank). No call of the handle reaches other ranks or waits for them: calls that are otherwise collective are
-   * local, and any rank may make such handles alone. In all array shapes nranks is 1, and experts is the number of this
-   * rank's. Its rank is 0, and moeIdsGlobal and firstExpert still count all ranks' experts. Equal entries of other
+   * local, and any rank may make such handles alone. In all array shapes nranks is 1, the rank is 0, and experts is the
+   * number of this rank's experts. moeIdsGlobal and firstExpert still count all ranks' experts. Equal entries of other
    * ranks' experts are no fault. Such handles have no placements. The communicator's first such handle allocates memory
    * for all of them: docs/reference/memory.md. */
   int32_t localOnly;
@@ -578,9 +579,9 @@ MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleSetTokensBound(moeHandle_t handle, int32_t tokensBound);
 
-/* The places of a model's experts, each of which may have several copies. A logical expert is what topkIdx names. A
- * physical expert is one copy: a local expert of a rank. The library knows physical experts by their number in the
- * spread of moeHandleConfig_t.experts, which is the number of places for them. A placement may leave places empty. */
+/* The places of a model's experts, each of which may have several copies. topkIdx names logical experts. A physical
+ * expert is one copy: a local expert of a rank. The library numbers physical experts by their places in the spread of
+ * moeHandleConfig_t.experts, which is the number of places. A placement may leave places empty. */
 typedef struct moePlacement {
   size_t size;
   int32_t logicalExperts;  /* 1..physicalExperts */
@@ -597,8 +598,8 @@ typedef struct moePlacement {
 
 /* Sets the placement of later routes of a handle; it replaces an earlier one. In these routes topkIdx names logical
  * experts, 0..logicalExperts - 1, and the route takes one copy of each. It considers this rank's own copies if there
- * are any, else those of its domain if there are any, else all. Of these n copies, in the order of their numbers, it
- * takes number (token + rank) mod n. Everything else names physical experts: counts and outputs of the route and of its
+ * are any, else those of its domain if there are any, else all. It orders these n copies by their numbers, and takes
+ * number (token + rank) mod n. Everything else names physical experts: counts and outputs of the route and of its
  * dispatches and combines, and moeIdsGlobal too. An entry keeps its position in topkIdx, and so do weights and
  * gradients.
  *   placement  host [1], read by this call only; NULL: none, topkIdx names physical experts
@@ -619,8 +620,8 @@ MOE_API moeResult_t moeHandleSetPlacement(moeHandle_t handle, const moePlacement
  *                pointers may be NULL
  * Returns moeInvalidArgument, moeInvalidUsage (an operation of this handle awaits moeComplete), moeCudaError, or the
  * communicator's failure. Two mistakes show only while the work runs. After a bad expert id the handle delivers nothing
- * until its next route: moeHandleGetStatus names rank, token, entry and value. Handles that differ between ranks are an
- * asynchronous failure, moeInvalidUsage on all of them, which names the field and two values.
+ * until its next route: moeHandleGetStatus names rank, token, entry and value. If handles differ between ranks, all
+ * ranks fail asynchronously with moeInvalidUsage, and the sentence names the field and two values.
  * The ranks exchange counts and row positions here, in both modes: docs/internals/protocol.md, "Route". */
 MOE_API moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                              moeStream_t stream);
@@ -633,13 +634,13 @@ typedef struct moeCounts {
   int32_t localExperts; /* experts of this rank */
   int32_t firstExpert;  /* global index of local expert 0 */
   const int32_t* rowsPerRank;   /* host [nranks]; valid until the handle's next call of this function */
-  const int32_t* rowsPerExpert; /* host [localExperts], without padding; valid as rowsPerRank */
+  const int32_t* rowsPerExpert; /* host [localExperts], without padding; valid as long as rowsPerRank */
   /* The number of rows that would have arrived without config.rowsBudget. Without a budget it is `rows`, and
    * rowsWantedPerExpert is rowsPerExpert. */
   int32_t rowsWanted;
   int32_t reserved;
-  const int32_t* rowsWantedPerExpert; /* host [localExperts]; valid as rowsPerRank */
-  /* host [experts], on all ranks; NULL without config.expertCounts; valid as rowsPerRank */
+  const int32_t* rowsWantedPerExpert; /* host [localExperts]; valid as long as rowsPerRank */
+  /* host [experts], on all ranks; NULL without config.expertCounts; valid as long as rowsPerRank */
   const int32_t* rowsOfAllExperts;
 } moeCounts_t;
 #define MOE_COUNTS_INITIALIZER \
@@ -670,17 +671,17 @@ typedef struct moeDeviceCounts {
 } moeDeviceCounts_t;
 #define MOE_DEVICE_COUNTS_INITIALIZER \
   { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL }
-/* Where the counts for kernels are. Local; possible before the first moeRoute.
+/* The addresses of the counts for kernels. Local; possible before the first moeRoute.
  *   counts  host [1], out
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts);
 
-/* Why a handle delivers nothing. */
+/* The reason why a handle delivers nothing. */
 typedef struct moeHandleStatus {
   size_t size;
   int32_t result; /* moeSuccess; moeInvalidArgument; moeInvalidUsage: ranks passed different values */
-  int32_t rank;   /* the rank with the bad argument, or one whose value differs from this rank's. HT across domains: if
-                   * it is in another domain, the rank there that reported it. -1 with moeSuccess */
+  int32_t rank;   /* the rank with the bad argument, or one whose value differs from this rank's. HT across domains: for
+                   * a rank of another domain, the rank there that reported it. -1 with moeSuccess */
   /* Names the argument, the rank and the value; empty with moeSuccess. Valid until the next moeHandleGetStatus of this
    * handle, and as long as the handle. */
   const char* sentence;
@@ -724,14 +725,14 @@ typedef struct moeSent {
 #define MOE_SENT_INITIALIZER \
   { sizeof(moeSent_t), NULL, NULL, NULL, NULL }
 
-/* Fills these arrays in a separate step behind the route. Local, stream-ordered, graph-safe. Possible at any time after
+/* Fills these arrays in a separate step after the route. Local, stream-ordered, graph-safe. Possible at any time after
  * moeRoute, also while an operation awaits moeComplete.
  *   sent  host [1]; the arrays overlap neither each other nor what a later step reads
  * Returns moeInvalidArgument, moeInvalidUsage (there was no moeRoute), moeCudaError, or the communicator's failure. */
 MOE_API moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, moeStream_t stream);
 
-/* Words that show a kernel which runs beside moeDispatch which experts' rows are there, so that expert GEMMs can begin
- * before the dispatch ends.
+/* Words that show a kernel beside moeDispatch which experts' rows have arrived, so that expert GEMMs can begin before
+ * the dispatch ends.
  * words[e] >> MOE_ARRIVAL_SHIFT is the number of the handle's dispatches that have brought all rows of local expert e
  * to the outputs, with payloads, scales and descriptions. Replays of captured dispatches count too. Words never
  * decrease. HT in one domain completes the experts in order, an eighth of them at a time. Otherwise all experts
@@ -744,7 +745,7 @@ typedef struct moeArrivals {
 } moeArrivals_t;
 #define MOE_ARRIVALS_INITIALIZER \
   { sizeof(moeArrivals_t), NULL, NULL }
-/* Bits of an arrival word below its count. */
+/* The number of bits below the count in an arrival word. */
 #define MOE_ARRIVAL_SHIFT 24
 
 /* The handle's arrival words. The pointers are the same for the handle's life.
@@ -754,21 +755,21 @@ MOE_API moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arri
 
 /* Sums over all operations of a handle since its creation, updated in stream order and in replayed graphs too. They are
  * never reset: take differences. A wait counts once per operation and rank. It is the longest time for which one of
- * that rank's flags was missing in the operation, as exactly as the backend looks (the host backend: to half a
- * millisecond in long waits). */
+ * that rank's flags was missing in the operation. It is as exact as the backend's polls (the host backend in long
+ * waits: half a millisecond). */
 typedef struct moeStatistics {
   size_t size;
   const int64_t* rowsPerExpert;  /* device [localExperts]: rows that dispatches brought, without padding */
   const int64_t* rowsPerRank;    /* device [nranks]: tokens that dispatches brought from each rank */
   const int64_t* dispatchWaitNs; /* device [nranks]: time waited for each in dispatches, and in moeRoute before them */
   const int64_t* combineWaitNs;  /* device [nranks]: time waited for each in combines */
-  /* device [nranks]: dispatches and combines in which this rank waited for that one MOE_LATE_NS longer than for any
-   * third rank. 0 for this rank itself. */
+  /* device [nranks]: for each rank the dispatches and combines in which this rank waited for it over MOE_LATE_NS longer
+   * than for any other rank. 0 for this rank itself. */
   const int64_t* lateSteps;
 } moeStatistics_t;
 #define MOE_STATISTICS_INITIALIZER \
   { sizeof(moeStatistics_t), NULL, NULL, NULL, NULL, NULL }
-/* The margin, in nanoseconds, from which on a step counts in lateSteps. */
+/* The margin, in nanoseconds, above which a step counts in lateSteps. */
 #define MOE_LATE_NS 50000
 
 /* The handle's statistics. The pointers are the same for the handle's life.
@@ -791,12 +792,12 @@ typedef struct moeHandleView {
 #define MOE_HANDLE_VIEW_INITIALIZER \
   { sizeof(moeHandleView_t), NULL, NULL, NULL }
 
-/* Where that memory is. The pointers are the same for the handle's life.
+/* The addresses of that memory. The pointers are the same for the handle's life.
  *   view  host [1], out
  * The memory belongs to the caller from the end of the handle's dispatch until the beginning of its combine, and to the
- * library before and after. config.llSets LL handles of a communicator have memory of their own. Further handles share
- * memory, each with the fewest others. An operation of another handle that shares the memory ends the caller's
- * ownership too.
+ * library before and after. config.llSets LL handles of a communicator have memory of their own. A further handle
+ * shares the memory that the fewest handles have. An operation of another handle that shares the memory ends the
+ * caller's ownership too.
  * Returns moeInvalidArgument, moeInvalidUsage (a handle of another mode or layout). */
 MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
 
@@ -827,7 +828,7 @@ typedef struct moeCast {
    * lowest byte, 0 for a block that the row does not have. May be NULL if outRows is. HT: in the same kind of memory as
    * outRows. */
   void* outScales;
-  /* Numbers that the step reads when it casts this rank's rows, so a kernel before it on the stream may write them.
+  /* The step reads these numbers when it casts this rank's rows, so a kernel before it on the stream may write them.
    * They must be finite, and globalScale above 0. NULL: 1. They do not travel, so ranks must agree on globalScale, and
    * on inputScale if receivers want to undo it. */
   const float* inputScale;  /* [1] elements are multiplied by it first */
@@ -836,8 +837,8 @@ typedef struct moeCast {
 #define MOE_CAST_INITIALIZER \
   { sizeof(moeCast_t), 0, 0, 0, NULL, NULL, NULL }
 
-/* Arrays in which a dispatch describes the arriving rows. An array that is not wanted is NULL. A separate step behind
- * the dispatch, or behind moeComplete, fills outRowExperts and outLayoutRange; arrival words do not cover these two. */
+/* Arrays in which a dispatch describes the arriving rows. An array that is not wanted is NULL. A separate step after
+ * the dispatch, or after moeComplete, fills outRowExperts and outLayoutRange; arrival words do not cover these two. */
 typedef struct moeDescribe {
   size_t size;
   int32_t idKind;    /* moeIds value: how outTopkIdx and outRowExperts name experts */
@@ -895,9 +896,9 @@ typedef struct moeDispatchArgs {
   void* outRows;
   /* Rows that outRows can hold. If more arrive, nothing is delivered, and moeHandleGetStatus names both numbers. */
   int64_t outRowsMax;
-  /* moePad bits; 0: rows for which nothing arrived are left untouched. In FLAT and EXPERT_MAJOR these are alignment
-   * rows, and the rows after the last one up to outRowsMax; in the other layouts they are the unused rows of the
-   * layout. If a bit is set, the outputs that it fills must have room for all of them. Ranks may differ. */
+  /* moePad bits; 0: rows for which nothing arrived are left untouched. In FLAT and EXPERT_MAJOR such rows are the
+   * alignment rows, and the rows after the last one up to outRowsMax. In the other layouts they are the unused rows of
+   * the layout. If a bit is set, the outputs that it fills must have room for all of them. Ranks may differ. */
   int32_t padding;
   int32_t payloadCount; /* 0..4; 0: none */
   /* host [payloadCount]. On the wire they are one side payload, word after word. Its size, rounded up to a multiple of
@@ -919,9 +920,9 @@ typedef struct moeDispatchArgs {
  * the communicator's failure. docs/internals/protocol.md, "HT dispatch" and "LL dispatch". */
 MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
 
-/* moeRoute and moeDispatch in one call, for layers that have other experts in every step. Afterwards the handle is as
+/* moeRoute and moeDispatch in one call, for layers whose expert ids change in every step. Afterwards the handle is as
  * after the two calls: the counts, further dispatches and combines use this route. All ranks make this call, or all
- * make the two. An LL handle takes one kernel and one hop for it. Collective, stream-ordered, graph-safe.
+ * make the two calls. An LL handle takes one kernel and one hop for this one. Collective, stream-ordered, graph-safe.
  *   topkIdx, topkWeights, tokens  as for moeRoute; the arrays overlap no output of args
  *   args                          as for moeDispatch. With moeSendOnly the counts for the host may come with
  *                                 moeComplete
@@ -932,8 +933,8 @@ MOE_API moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, co
 
 /* Words by which a kernel beside a combine, or another thread, shows which `rows` are ready. It makes the rows of a
  * block, then adds to the block's word with a release at device scope. The call reads a row when its word minus
- * `value`, as int32, is not negative. So the next call can use the same words, uncleared, with a higher value. Only for
- * layouts with a row per expert, EXPERT_MAJOR and EXPERT_MAJOR_PADDED. Their rows are sent (HT: prepared for peers) as
+ * `value`, as int32, is not negative. So the next call can use the same words, uncleared, with a higher value. The
+ * layout must have a row per expert: EXPERT_MAJOR or EXPERT_MAJOR_PADDED. Its rows are sent (HT: prepared for peers) as
  * they become ready. Ranks may differ. Rows and words belong to the library until the call has ended; with moeSendOnly
  * until its first part has ended, or with completeSms until moeComplete has. If words do not come, the communicator
  * fails a little before its timeout, and the sentence names the expert. Limit `sms`, because the call holds its
@@ -947,8 +948,8 @@ typedef struct moeReady {
   int32_t blockRows; /* 64 or 128; 0: a block is a local expert */
   uint32_t value;    /* a block is ready when its word has reached this */
   /* With moeSendOnly, also without words: GPU multiprocessors for moeComplete; 0: as many as for this call. A combine
-   * beside a GEMM sends with few of them, and sums with many when the GEMM has ended. In LL it also leaves moeComplete
-   * the rows that it has not sent when all words have come. */
+   * beside a GEMM sends with few of them, and sums with many when the GEMM has ended. In LL the call also leaves
+   * moeComplete the rows that it has not sent when all words have come. */
   int32_t completeSms;
 } moeReady_t;
 #define MOE_READY_INITIALIZER \
@@ -1002,9 +1003,9 @@ typedef struct moeCombineArgs {
  * and rounds to the row type. Then the ranks are summed in rank order, then the biases. With several domains, the ranks
  * of the token's own domain come first. Then LL adds each rank of the others, and HT the sum of each other domain,
  * which is rounded to the row type once more. So the result has the same bits on every run, backend and transport.
- * Another division of the ranks into domains, or with several domains the other mode, may give other bits. A token
- * without experts gets the biases, or zeros. hidden, rowType, wire and whether there are gradients must be the same on
- * all ranks. If they differ, HT sums nothing, and moeHandleGetStatus names the field and two values; LL fails
+ * The bits may differ with another division of the ranks into domains and, with several domains, in the other mode. A
+ * token without experts gets the biases, or zeros. hidden, rowType, wire and whether there are gradients must be the
+ * same on all ranks. If they differ, HT sums nothing, and moeHandleGetStatus names the field and two values; LL fails
  * asynchronously with moeInvalidUsage. Returns what moeDispatch returns. docs/internals/protocol.md, "Combine". */
 MOE_API moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream);
 

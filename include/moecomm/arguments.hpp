@@ -138,7 +138,7 @@ class DispatchArgs : private moeDispatchArgs_t {
     setRows(in, out, elements);
   }
 
-  // What the C functions take, for as long as this object is there and does not change.
+  // The struct for the C functions, valid as long as this object lives and does not change.
   moeDispatchArgs_t native() const noexcept {
     moeDispatchArgs_t args = *this;
     args.cast = &cast;
@@ -179,7 +179,7 @@ class DispatchArgs : private moeDispatchArgs_t {
     scalesExtent_ = detail::Extent(words);
   }
 
-  // Of a cast: one number each.
+  // Factors of a cast: one number each.
   void setInputScale(Span<const float> number) { set(cast.inputScale, inputScaleExtent_, number); }
   void setGlobalScale(Span<const float> number) { set(cast.globalScale, globalScaleExtent_, number); }
 
@@ -250,7 +250,7 @@ class DispatchArgs : private moeDispatchArgs_t {
     if (shape.tokens < 0) return;
     const std::int64_t places = shape.places();
     const detail::Axis row{"outRows", places >= 0 ? places : std::max<std::int64_t>(outRowsMax, 0)};
-    // Of the rows themselves, those that outRowsMax admits. If more come, all ranks hear of it from the library.
+    // Only the rows that outRowsMax admits are filled. If more arrive, the library reports it to all ranks.
     const bool all = (padding & moePadRows) != 0 || outRows == nullptr;
     const detail::Axis filled{"outRows", all ? row.size : std::max<std::int64_t>(outRowsMax, 0)};
     const detail::Axis token{"tokens", shape.tokens};
@@ -352,7 +352,7 @@ class CombineArgs : private moeCombineArgs_t {
     setRows(in, sums, elements);
   }
 
-  // What the C functions take, for as long as this object is there and does not change.
+  // The struct for the C functions, valid as long as this object lives and does not change.
   moeCombineArgs_t native() const noexcept {
     moeCombineArgs_t args = *this;
     args.grads = grads.has_value() ? &*grads : nullptr;

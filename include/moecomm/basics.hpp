@@ -98,7 +98,7 @@ struct RowType<::__nv_bfloat16> {
 
 namespace detail {
 
-// What a handle expects of arrays, as far as the host knows it.
+// The shapes that a handle expects of arrays, as far as the host knows them.
 struct Shape {
   std::int32_t nranks = 0, localExperts = 0, topk = 0, layout = 0, indexType = 0;
   std::int32_t alignment = 1;    // of EXPERT_MAJOR groups

@@ -25,7 +25,7 @@ inline std::int32_t version() {
   return number;
 }
 
-// What the library can do at most.
+// The limits of the library.
 inline moeLimits_t limits() {
   moeLimits_t found = MOE_LIMITS_INITIALIZER;
   check(moeGetLimits(nullptr, &found));
@@ -58,7 +58,7 @@ struct CommState {
   moeComm_t comm = nullptr;
 };
 
-// What handles and window memory know of their communicator: it may end before they do.
+// The link from handles and window memory to their communicator, which may end before they do.
 class CommLink {
  public:
   CommLink() = default;

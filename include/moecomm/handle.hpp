@@ -230,8 +230,8 @@ class Handle {
 
   // ---- Queries ------------------------------------------------------------------------------------------------------
 
-  // What an argument did that only the work could see: a bad expert id, an output that is too small. Never blocks;
-  // synchronize the stream first. Such a fault throws nowhere: ask, or status().require().
+  // The fault of an argument that showed only while the work ran: a bad expert id, an output that is too small. Never
+  // blocks; synchronize the stream first. No call throws such a fault: ask, or call status().require().
   HandleStatus status() const {
     moeHandleStatus_t found = MOE_HANDLE_STATUS_INITIALIZER;
     ask(moeHandleGetStatus, &found);

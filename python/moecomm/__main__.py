@@ -36,7 +36,7 @@ def path_of(loaded: ctypes.CDLL) -> str:
 
 
 def commit_of(path: str) -> str:
-    """The commit of the programs that were built with the library; empty if there are none, or they do not know."""
+    """The commit of the programs that were built with the library; empty if there are none, or if they lack it."""
     beside = pathlib.Path(path).resolve().parent
     here = pathlib.Path(__file__).resolve().parent
     for program in (beside / "moe_info", here / "bin/moe_info", beside.parent / "bin/moe_info"):
@@ -95,7 +95,7 @@ def driver_version() -> str:
 
 
 def report() -> Dict[str, str]:
-    """What is printed, by its names. Raises OSError or AttributeError if the library cannot be loaded."""
+    """The lines of the report, by their names. Raises OSError or AttributeError if the library cannot be loaded."""
     path = path_of(library())
     commit = commit_of(path)
     return {

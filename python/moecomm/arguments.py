@@ -1,4 +1,4 @@
-"""What the arguments of dispatch and combine share."""
+"""The common part of the arguments of dispatch and combine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kind = TypeVar("Kind")
 
 
 def require_kind(given: Any, kind: Type[Kind], what: str) -> Kind:
-    """Requires one of the classes in parts.py. Says what is found, but of an array only its type."""
+    """Requires one of the classes in parts.py. The error shows the value found, or only its type for an array."""
     if isinstance(given, kind):
         return given
     found = repr(given) if isinstance(given, (str, int, float)) else f"a {type(given).__name__}"

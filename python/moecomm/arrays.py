@@ -16,7 +16,7 @@ from .values import ADDRESS_MAX, integer
 
 
 class Array(NamedTuple):
-    """An argument. Of a plain address only the address is known."""
+    """An argument. If it is a plain address, only the address is known."""
 
     address: int  # of the first element; 0 for None and for arrays without elements
     shape: Tuple[int, ...] = ()
@@ -62,7 +62,7 @@ def describe(array: Any, what: str = "array", strided: bool = False) -> Array:
 
 
 def _of_strided(array: Any, what: str) -> Array:
-    """An array of any strides: of what tells its strides. Others must be contiguous."""
+    """An array of any strides, if its type tells them. Arrays of other types must be contiguous."""
     if hasattr(array, "data_ptr") and hasattr(array, "stride") and not hasattr(array, "__array_interface__"):
         strides, step = tuple(array.stride()), int(array.element_size())
         found = _of_tensor(array, what, contiguous=False)
@@ -314,7 +314,7 @@ def _read(capsule: Any, what: str) -> _Exported:
         flags = head.flags
         at += ctypes.sizeof(_VersionedHead)
     if flags & _COPIED:
-        raise ValueError(f"{what}: __dlpack__ gave a copy, which nobody would see")
+        raise ValueError(f"{what}: __dlpack__ gave a copy, so the caller would not see the result")
     tensor = _DLTensor.from_address(at)
     dtype, itemsize = _name_of(tensor.dtype, what)
     return _Exported(

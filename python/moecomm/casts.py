@@ -1,4 +1,4 @@
-"""What dispatch casts rows to: names, dtypes and sizes."""
+"""The casts of a dispatch: names, dtypes and sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CASTS = {
 _E4M3 = ("float8_e4m3fn", "uint8", "int8")
 _E2M1 = ("uint8", "int8", "float4_e2m1fn_x2")  # two codes in a byte
 _E8M0 = ("int32", "uint32", "uint8", "float8_e8m0fnu")
-_WORDS = {"fp8-ue8m0": 512, "nvfp4": 64}  # elements for a word of scales; of the others 128
+_WORDS = {"fp8-ue8m0": 512, "nvfp4": 64}  # elements for a word of scales; 128 for the other casts
 SCALE_TYPES = {
     "fp8": ("float32",),
     "fp8-pow2": ("float32",),

@@ -86,7 +86,7 @@ class CombineArguments(Arguments):
         return self._of_shape(array, what, "float32", (self.tokens, self._layout.topk), "[tokens, topk]", writes)
 
     def _set_ready(self, args: _native.moeCombineArgs_t, ready: Ready) -> None:
-        """Of blocks, the library knows how many words there are."""
+        """For blocks, the library knows the number of words."""
         words = self._take(ready.words, "ready.words", ("int32", "uint32"))
         made = _native.moeReady_t(
             words=words.address,
@@ -135,7 +135,8 @@ class CombineArguments(Arguments):
         args.grads = ctypes.pointer(made)
 
     def _require_no_rows(self, what: str) -> None:
-        """Of an array that is None. If it is not known whether rows came, the library looks, and tells all ranks."""
+        """Refuses an array that is None if rows came. If that is not known, the library checks it, and reports it on
+        all ranks."""
         known = self._known_rows()
         if known is not None and known[0] > 0 and not self.reads_nothing:
             raise ValueError(f"{what} is None, but {known[0]} rows came: expected gradients for them")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Peer(NamedTuple):
-    """Where a rank is, and how this rank reaches it: the answer of moeCommGetPeerInfo.
+    """A rank's place, and the transport from this rank to it: the answer of moeCommGetPeerInfo.
 
     rank        the peer, 0..nranks - 1
     transport   "self", "direct", "shm", "cuda-ipc", "tcp", "verbs" or "ibgda"
@@ -83,7 +83,7 @@ def unique_id() -> bytes:
 
 
 def limits() -> Limits:
-    """What the library can do at most. Communicator.limits says it of one communicator."""
+    """The limits of the library. Communicator.limits has those of one communicator."""
     return limits_of(None)
 
 
@@ -124,7 +124,7 @@ class Communicator(Membership):
     identity        the 128 bytes of unique_id(), the same on all ranks
 
     All settings are optional. Where one is not given, the variable MOECOMM_<NAME> counts, then the default. Ranks pass
-    the same values, but for device, heap_bytes, timeout_ms, sms, interface_name, the folders, the log and the allocator.
+    the same values, except device, heap_bytes, timeout_ms, sms, interface_name, the folders, the log and the allocator.
     moeConfig_t says more of each.
 
     backend         "host" or "cuda", which is where the arrays of its steps are; "auto" takes a usable GPU if there is
@@ -276,7 +276,7 @@ class Communicator(Membership):
         return _backend_of(self.info)
 
     def peer(self, rank: int) -> Peer:
-        """Where a rank is, and how this rank reaches it. `rank`: 0..nranks - 1."""
+        """A rank's place, and the transport from this rank to it. `rank`: 0..nranks - 1."""
         info = _native.moePeerInfo_t()
         rank = integer(rank, "rank")
         with self.native as pointer:

@@ -28,7 +28,7 @@ def cast_type(cast: Any) -> Optional[str]:
 
 
 class DispatchArguments(Arguments):
-    """`_capacity` is the number that is passed to the library: the rows for which every output has room."""
+    """`_capacity` is the number of rows for which every output has room. The library gets it."""
 
     _capacity: int
 
@@ -79,7 +79,8 @@ class DispatchArguments(Arguments):
     # ---- Rows --------------------------------------------------------------------------------------------------------
 
     def _place_for(self, rows: int) -> None:
-        """Notes that an output has room for this many rows, unless their number is known and no others are written."""
+        """Notes that an output has room for this many rows. The room does not matter if the number of rows is known and
+        no further rows are written."""
         self._note_room(rows)
         if self._least() is None or self._pads:
             self._capacity = min(self._capacity, rows)
@@ -151,7 +152,7 @@ class DispatchArguments(Arguments):
             self._place_for(rows)
         return made
 
-    # ---- What describes the rows -------------------------------------------------------------------------------------
+    # ---- Arrays that describe the rows -------------------------------------------------------------------------------
 
     def _set_describe(
         self, args: _native.moeDispatchArgs_t, given: Describe, index_type: str, blocked: bool

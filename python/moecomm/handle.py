@@ -55,13 +55,13 @@ class Handle(HandleQueries, HandleRefusals):
                       counts().rows_wanted tells how many there were
     expert_counts     tells the rows of all experts on every rank: counts().rows_of_all_experts
     local_only        takes this rank's experts alone; nranks and experts in shapes are then 1 and local_experts
-    on_fault          with the host backend: "raise": a call raises what its work has seen, on every rank that hears of
-                      it, see status(); "status": status() alone tells. With the cuda backend the work comes later, and
-                      status() alone tells
+    on_fault          with the host backend: "raise": a call raises the fault that its work has met, on every rank that
+                      hears of it, see status(); "status": only status() reports it. With the cuda backend the work
+                      comes later, and only status() reports faults
 
-    A rank that refuses a route, dispatch or combine, whose error names the argument, takes part in the call all the same,
-    so that no other rank waits for it. The step is then over on all ranks: it delivers nothing, the others' status(), or
-    their exception, names this rank, and the next step begins with a route.
+    A rank that refuses a route, dispatch or combine raises an error that names the argument. It takes part in the call
+    all the same, so that no other rank waits for it. The step is then over on all ranks, and delivers nothing. On the
+    other ranks, status() or the exception names this rank. The next step begins with a route.
 
     Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
     with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, for outputs,
@@ -120,7 +120,7 @@ class Handle(HandleQueries, HandleRefusals):
             self._check(_library.library().moeHandleCreate(ctypes.byref(pointer), owner, ctypes.byref(config)), owner)
             self._pointer = pointer.value
         self._tokens: Optional[int] = None  # of the last route
-        self._rows: Optional[Tuple[int, int]] = None  # of the last route, once asked for: arrived tokens, out rows
+        self._rows: Optional[Tuple[int, int]] = None  # arrived tokens, out rows of the last route, once asked for
         self._capacity: Optional[int] = None  # of the last dispatch along this route
         self._kept: Tuple[Any, ...] = ()  # arrays of the operation that awaits complete()
         self._completes_dispatch = False  # that operation is a dispatch
@@ -138,7 +138,7 @@ class Handle(HandleQueries, HandleRefusals):
         self._tokens_max = config.tokensMax or limit
         nranks, alignment = 1 if local_only else info.nranks, config.expertAlignment or 1
         self._layout = Layout(layout, nranks, self._tokens_max, experts_here, self.topk, alignment)
-        self._next_layout = self._layout  # the other one: of the last route
+        self._next_layout = self._layout  # for the next route; `_layout` is that of the last one
 
     @property
     def pointer(self) -> Optional[int]:
@@ -267,7 +267,8 @@ class Handle(HandleQueries, HandleRefusals):
         and a route takes one physical expert, a copy, of each. All else names physical ones. Sequences of ints on the
         host, such as numpy arrays; read by this call only.
 
-        logical        [physical experts] the logical expert of each; all of 0..max. None: no placement
+        logical        [physical experts] the logical expert of each: every number from 0 to the largest. None: no
+                       placement
         ranks          [physical experts] its rank; None: physical experts are in the order of the handle's
         local_experts  [physical experts] its number there; with ranks
         stream         orders the change among routes; not while it is captured"""
@@ -284,7 +285,7 @@ class Handle(HandleQueries, HandleRefusals):
         return self._rows
 
     def _count_rows(self) -> Tuple[int, int]:
-        """The same, waiting."""
+        """Arrived tokens and out rows of the last route. Waits for it."""
         counts = self._native_counts()
         return counts.rows, counts.layoutRows
 
@@ -305,7 +306,7 @@ class Handle(HandleQueries, HandleRefusals):
         return arguments.make(rows, out_rows, index_type=self._index_type, stays_in_view=stays_in_view, **options)
 
     def _rows_due(self) -> Optional[int]:
-        """The rows that arrays of this route must have, where the route decides it and the host knows."""
+        """The rows that arrays of this route must have; None if the layout decides them or the host does not know."""
         if self._layout.rows is not None or self._tokens is None:
             return None
         known = self._known_rows()
@@ -320,9 +321,10 @@ class Handle(HandleQueries, HandleRefusals):
         rows      [tokens, hidden] of any dtype. bfloat16, float16 and float32 are typed; elements of all others travel
                   bit for bit. None or without rows if this rank routed 0 tokens
         out_rows  [out rows, hidden] of the same dtype, in the handle's layout. Low-latency rank-major handles: None, with
-                  out_rows_max 0, leaves the rows in view().rows. Left out: made like `rows`, a numpy array or a torch
-                  tensor, with the rows of the layout, or with as many as came, for which this call waits as counts()
-                  does; then not during a capture. With a cast it takes the codes, and cast.out_scales must be given
+                  out_rows_max 0, leaves the rows in view().rows. If left out, it is made like `rows`, a numpy array or
+                  a torch tensor, with the rows of the layout or with as many as came. In the latter case the call waits
+                  as counts() does, so it cannot be captured. With a cast it takes the codes, and cast.out_scales must
+                  be given
         row_type  "bfloat16", "float16", "float32" or "bytes"; taken from the dtype of rows if not given. If given, the
                   arrays may also hold integers of that size, or bytes
         hidden    elements of a row, bytes if its type is "bytes"; needed where rows and out_rows are addresses or None
@@ -350,7 +352,7 @@ class Handle(HandleQueries, HandleRefusals):
         return made
 
     def _make_rows(self, rows: Any, options: Mapping[str, Any]) -> Any:
-        """out_rows of a dispatch where it was left out."""
+        """Makes out_rows for a dispatch whose caller has left it out."""
         given = complete("dispatch", options, DISPATCH_DEFAULTS)
         self._require_route("dispatch")
         require_template(rows)
@@ -359,7 +361,8 @@ class Handle(HandleQueries, HandleRefusals):
         cast, codes = given["cast"], cast_type(given["cast"])
         if cast is not None and cast.out_scales is None:
             raise TypeError(
-                f"out_rows is left out and cast is one to {codes!r}, but cast.out_scales is None: expected an array for scales"
+                f"out_rows is left out and cast.type is {codes!r}, but cast.out_scales is None: expected an array for "
+                "scales"
             )
         count = self._layout.rows
         if count is None:
@@ -389,7 +392,7 @@ class Handle(HandleQueries, HandleRefusals):
         stream: Any = None,
         **options: Unpack[DispatchOptions],
     ) -> None:
-        """route() and dispatch() in one call, for layers that have other experts in every step. Collective: all ranks
+        """route() and dispatch() in one call, for layers whose expert ids change in every step. Collective: all ranks
         make this call, or all make the two. A call that is refused leaves the earlier route as it was, if no other rank
         takes part.
 
@@ -434,13 +437,14 @@ class Handle(HandleQueries, HandleRefusals):
         return args, arguments
 
     def _require_room(self, args: Any, layout: Layout, known: Optional[Tuple[int, int]]) -> None:
-        """Refuses an output that is too small, if that can be told, where the library would tell no other rank: so that
-        all ranks raise it."""
+        """Refuses an output that is known to be too small, if the library would report it on no other rank. So all
+        ranks raise it."""
         least = layout.rows if layout.rows is not None else known[1] if known else 0
         if args.outRowsMax >= least or not self._low_latency or not self._raises or self._fault is None:
             return
         if layout.name != "rank-major" or args.outRows:
-            raise ValueError(f"out_rows and what lies beside it have room for {args.outRowsMax} rows, but {least} arrive")
+            room = f"out_rows and the arrays beside it have room for {args.outRowsMax} rows"
+            raise ValueError(f"{room}, but {least} arrive")
 
     def _note_route(self, tokens: int) -> None:
         self.calls, self.routes = self.calls + 1, self.routes + 1
@@ -476,8 +480,8 @@ class Handle(HandleQueries, HandleRefusals):
                  layouts, where a row stands for several experts, weights count as 1
         wire     the format in which rows travel: "row", the row type; "fp8", "fp8-block", "nvfp4" or "logfmt10",
                  which lose digits and read no rows in place. hidden is then a multiple of 128. Alike on all ranks
-        topk_weights      [tokens, topk] float32, for "apply" in a handle with combine_weights: instead of those that the
-                          route was given, which would be cheaper
+        topk_weights      [tokens, topk] float32, for "apply" in a handle with combine_weights, in place of the route's.
+                          Weights that are passed to the route are cheaper
         bias0, bias1      [tokens, hidden] of the same dtype, added to the sum
         grads             a Grads: gradients of the weights, which travel too, on all ranks or on none
         ready             a Ready: words that say which rows the experts have made; None: all are there
@@ -498,7 +502,7 @@ class Handle(HandleQueries, HandleRefusals):
         self._note_combine(prepared, (rows, out), options)
 
     def _rows_to_read(self) -> Optional[int]:
-        """The rows that arrays of a combine must have, where the route or the last dispatch decides it."""
+        """The rows that arrays of a combine must have; None if the layout decides them, or if they are not known."""
         if self._layout.rows is not None:
             return None
         least = self._rows_due()
@@ -539,8 +543,8 @@ class Handle(HandleQueries, HandleRefusals):
     def plan(
         self, tokens: int, *, dispatch: Optional[DispatchPlan] = None, combine: Optional[CombinePlan] = None
     ) -> Plan:
-        """Prepares the calls of steps whose arrays have the same shapes and dtypes every time. The Plan's calls take the
-        arrays of a step, and check no more than that they are like these. Local.
+        """Prepares the calls of steps whose arrays have the same shapes and dtypes every time. The Plan's calls take
+        the arrays of a step, and only check that they are like these. Local.
 
             planned = {"rows": arrived, "out": sums, "weights": "apply"}
             plan = handle.plan(len(rows), dispatch={"rows": rows, "out_rows": arrived}, combine=planned)
@@ -551,8 +555,8 @@ class Handle(HandleQueries, HandleRefusals):
         dispatch  a dictionary: rows, out_rows and keywords of dispatch(); None: the plan has no dispatch
         combine   a dictionary: rows, out and keywords of combine(); None: the plan has no combine
 
-        The tokens bound of the next route counts, see set_tokens_bound(). Raises ValueError, TypeError, and InvalidUsage
-        if the handle is destroyed."""
+        The plan uses the tokens bound of the next route, see set_tokens_bound(). Raises ValueError, TypeError, and
+        InvalidUsage if the handle is destroyed."""
         self._comm.native.require_alive()
         self._require_alive()
         if dispatch is None and combine is None:

@@ -1,4 +1,4 @@
-"""What a handle tells of its route and its memory."""
+"""Answers of a handle about its route and its memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import List, NamedTuple, Optional
 
 
 class Counts(NamedTuple):
-    """What the last route brings to this rank: the answer of moeHandleGetCounts. The lists are copies on the host.
+    """The counts of the rows that the last route brings to this rank: the answer of moeHandleGetCounts. The lists are
+    copies on the host.
 
     rows                    tokens that arrive here, each once
     layout_rows             rows of the output: the "out rows" of shapes
@@ -53,14 +54,14 @@ class DeviceCounts(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What a handle adds up in stream order: addresses of int64 in device memory, valid for the handle's life. Nothing
-    resets them: take differences. moeStatistics_t says what counts.
+    """Sums that a handle keeps in stream order: addresses of int64 in device memory, valid for the handle's life.
+    Nothing resets them: take differences. moeStatistics_t defines them.
 
     rows_per_expert   [local experts] rows that dispatches brought, without padding
     rows_per_rank     [nranks] tokens that dispatches brought from each rank
     dispatch_wait_ns  [nranks] waited for each rank in dispatches, and in route() before them
     combine_wait_ns   [nranks] waited for each rank in combines
-    late_steps        [nranks] steps in which this rank waited for that one much longer than for any third one"""
+    late_steps        [nranks] steps in which this rank waited for that rank much longer than for any third rank"""
 
     rows_per_expert: int
     rows_per_rank: int
@@ -83,8 +84,8 @@ class HandleView(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """Words by which a kernel beside dispatch learns whose rows are there: addresses of device memory, valid for the
-    handle's life.
+    """Words that show a kernel beside dispatch which experts' rows have arrived: addresses of device memory, valid for
+    the handle's life.
 
     words   uint64 [local experts]: shifted right by MOE_ARRIVAL_SHIFT, the dispatches whose rows of an expert are complete
     failed  uint32 [1]: not 0 if missing words will not come"""

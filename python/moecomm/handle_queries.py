@@ -1,4 +1,4 @@
-"""What a handle tells of its route and its memory."""
+"""Queries of a handle about its route and its memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HandleQueries:
 
     def scale_shape(self, cast: CastType, hidden: int, out_rows_max: int = 0) -> Tuple[int, ...]:
         """The shape of out_scales of one byte each with scale_layout "128x4": [blocks, words, 512], of rank-major and
-        expert-major-padded [groups, blocks, words, 512]. A next route's tokens bound counts.
+        expert-major-padded [groups, blocks, words, 512]. It follows the tokens bound of the next route.
 
         cast          the type of a Cast
         hidden        elements of a row
@@ -74,7 +74,7 @@ class HandleQueries:
         )
 
     def device_counts(self) -> DeviceCounts:
-        """Where the counts for kernels are. Local; possible before the first route."""
+        """The addresses of the counts for kernels. Local; possible before the first route."""
         counts = self._device_counts()
         fields = (field[0] for field in _native.moeDeviceCounts_t._fields_)
         names = [name for name in fields if name not in ("size", "mode", "reserved")]
@@ -89,7 +89,7 @@ class HandleQueries:
         token_to_rank: Any = None,
         stream: Any = None,
     ) -> None:
-        """Fills the arrays that are given with what the last route sends from this rank. Local.
+        """Fills the given arrays about the tokens that the last route sends from this rank. Local.
 
         tokens_per_rank    [nranks] int32
         tokens_per_domain  [domains] int32

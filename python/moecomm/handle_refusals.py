@@ -25,24 +25,24 @@ def took_part(error: BaseException) -> bool:
 
 
 def was_refused(status: Optional[errors.MoeError]) -> bool:
-    """Whether a handle's status() is that some rank has taken part in a call with a refusal."""
+    """Whether a handle's status() says that some rank has taken part in a call with a refusal."""
     return status is not None and "has refused its arguments" in str(status)
 
 
 def alike(error: Any, cause: BaseException) -> Any:
-    """`error`, which takes the place of `cause`."""
+    """Returns `error`, which replaces `cause` and has its took_part."""
     error.took_part = took_part(cause)
     return error
 
 
 def noted(error: Any) -> Any:
-    """`error`, of a call in which this rank took part."""
+    """Returns `error`, marked as one of a call in which this rank took part."""
     error.took_part = True
     return error
 
 
 class SummedRows(NamedTuple):
-    """What all ranks of a combine must have alike."""
+    """The values that all ranks of a combine must share."""
 
     row_type: str
     hidden: int
@@ -50,7 +50,7 @@ class SummedRows(NamedTuple):
 
 
 class HandleRefusals:
-    """The part of Handle that says what went wrong, here or elsewhere."""
+    """The part of Handle that reports faults and refusals, of this rank or of others."""
 
     _comm: Membership
     _pointer: Optional[int]
@@ -80,26 +80,27 @@ class HandleRefusals:
         return status
 
     def status(self) -> Optional[errors.MoeError]:
-        """What an argument did that only the work could see, such as an expert id out of range, as an exception object;
-        else None. The communicator stays good. This handle delivers nothing until its next route: dispatches store no
-        rows, combines sum as if none had come. Answers for the work that has run: synchronize the stream first."""
+        """The fault of an argument that showed only while the work ran, such as an expert id out of range, as an
+        exception object; else None. The communicator stays good. This handle delivers nothing until its next route:
+        dispatches store no rows, combines sum as if none had come. Answers for the work that has run: synchronize the
+        stream first."""
         status = self._native_status()
         if status.result == _native.moeSuccess:
             return None
         return errors.of(status.result, status.sentence.decode(errors="replace"))
 
     def _delivers_nothing(self) -> bool:
-        """False where the host does not know."""
+        """Whether the handle has a fault; False if the host does not know."""
         return self._fault is not None and self._fault.value != 0
 
     @property
     def hears_at_once(self) -> bool:
-        """Whether a call raises on every rank that another one has refused it, as it does on CPUs."""
+        """Whether a call raises on all ranks if one of them has refused it. CPUs do so."""
         return self._fault is not None and self._raises
 
     def _raise_fault(self, combines_later: bool = False) -> None:
-        """Raises the fault of the handle, when a call has run. `combines_later`: others, which may not have heard of
-        it, still wait for this rank's combine, and that one is to raise it."""
+        """Raises the fault of the handle, when a call has run. `combines_later`: other ranks, which may not have heard
+        of it, still wait for this rank's combine, so the combine raises it."""
         if not self._raises or not self._delivers_nothing():
             return
         status = self._native_status()
@@ -108,20 +109,20 @@ class HandleRefusals:
         raise noted(errors.of(status.result, status.sentence.decode(errors="replace")))
 
     def _is_own_matter(self, status: _native.moeHandleStatus_t) -> bool:
-        """Whether no other rank hears of it: rows came to a low-latency handle whose output has no room for them. After
-        what all ranks hear of no rows come, or another rank is named."""
+        """Whether no other rank hears of this fault: the output of a low-latency handle has no room for the rows that
+        came. After faults that all ranks hear of, no rows come, or another rank is named."""
         known = self._known_rows() if self._low_latency and not self._alone else None
         return known is not None and known[0] > 0 and status.rank == self._rank
 
     # ---- Calls that this rank refuses --------------------------------------------------------------------------------
 
     def take_part(self, call: str, error: Exception, stream: Any = None, given: Optional[Dict[str, Any]] = None) -> None:
-        """Takes part in a collective call that this rank refuses because of `error`, which the caller raises then: the
-        step is over here as it is on the other ranks. Does nothing if there is nobody to wait, or if this rank has taken
-        part already, or cannot. took_part(error) tells.
+        """Takes part in a collective call that this rank refuses because of `error`. The caller raises it afterwards,
+        and the step is over here as on the other ranks. Does nothing if no other rank waits, or if this rank has taken
+        part already, or cannot. took_part(error) tells whether it took part.
 
         call   "route", "dispatch", "route_dispatch" or "combine"
-        error  what the caller raises
+        error  the exception that the caller raises
         given  the keywords of a combine: low-latency ones must have rows like those of the other ranks"""
         if took_part(error) or self._alone or self._pointer is None or self._comm.native.pointer is None:
             return
@@ -129,7 +130,7 @@ class HandleRefusals:
             return
         try:
             address = stream_address(stream)
-        except Exception:  # noqa: B902  it may be what is refused
+        except Exception:  # noqa: B902  this array may be the refused one
             address = 0
         try:
             self._refuse(call, address, given or {})
@@ -158,13 +159,14 @@ class HandleRefusals:
             return args
         rows = self._likely_rows(given)
         args.rowType, args.hidden, args.wire = ROW_TYPES[rows.row_type], rows.hidden, WIRES[rows.wire]
-        if given.get("grads") is not None:  # they travel on all ranks, whatever is refused
+        if given.get("grads") is not None:  # all ranks send gradients, even if one refuses the call
             args.grads = ctypes.pointer(_native.moeGrads_t())
         return args
 
     def _likely_rows(self, given: Dict[str, Any]) -> SummedRows:
-        """The rows that the other ranks combine, as far as this one can tell: those of its arguments that are like the
-        latest combine's, or as wide as the dispatch's; else the first; else what came before."""
+        """A guess at the row type and width that the other ranks combine. It prefers an argument that is like the rows
+        of the latest combine, or as wide as the rows of the dispatch. Otherwise it takes the latest combine's rows,
+        then the first argument, then the dispatch's rows."""
         last = SummedRows(*self._summed) if self._summed is not None else None
         wire = given.get("wire")
         if not isinstance(wire, str) or wire not in WIRES:
@@ -187,13 +189,13 @@ class HandleRefusals:
 
 
 def _formats(given: Dict[str, Any]) -> List[Tuple[str, int]]:
-    """Row type and hidden of a combine's arrays, of each by itself, where they can be told."""
+    """Row type and hidden of each array of a combine for which they are known."""
     found = []
     for name in ("rows", "out", "bias0"):
         try:
             array = describe(given.get(name), name)
             format = row_format(((name, array),), given.get("row_type"), given.get("hidden"))
-        except Exception:  # noqa: B902  it may be what is refused
+        except Exception:  # noqa: B902  this array may be the refused one
             continue
         if format.name != "bytes":
             found.append((format.name, format.hidden))

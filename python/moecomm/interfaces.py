@@ -11,7 +11,7 @@ from typing import Any, Mapping, NamedTuple
 
 
 class MissingInterface(ImportError):
-    """An engine lacks what an adapter needs of it. The message says what was looked for, where, and in which version."""
+    """An engine lacks a class or function that an adapter needs. The message names it, its module and the version."""
 
 
 class Wanted(NamedTuple):
@@ -43,7 +43,7 @@ def _look_up(adapter: str, engine: str, known: str, wanted: Wanted) -> Any:
 
 
 def find(adapter: str, engine: str, known: str, wanted: Mapping[str, Wanted]) -> SimpleNamespace:
-    """Imports what is wanted, and returns it under the keys of `wanted`.
+    """Imports the classes and functions of `wanted`, and returns them under its keys.
 
     adapter  the module of ours that asks, for messages
     engine   the engine's distribution and module

@@ -1,10 +1,10 @@
 """Ctrl-C during a call of the library that waits for other ranks.
 
-Python runs signal handlers between its own instructions, in the main thread alone: not while that thread waits in native
-code. So a thread of this module learns of the signal by Python's wakeup descriptor. If the main thread is still in the
-same call a moment later, it aborts the communicator: the call ends, and Python raises KeyboardInterrupt. The calls
-themselves do nothing for it but count. Only Python's own handler of SIGINT counts: whoever has installed another one
-wants something else. Joining a group has nothing to abort yet: see wait_for()."""
+Python runs signal handlers only in the main thread, between its own instructions, so not while that thread waits in
+native code. So a thread of this module learns of the signal by Python's wakeup descriptor. If the main thread is still
+in the same call a moment later, it aborts the communicator: the call ends, and Python raises KeyboardInterrupt. The
+calls themselves only count for it. All this applies only to Python's own handler of SIGINT: a program with another
+handler wants something else. There is nothing to abort yet while a rank joins a group: see wait_for()."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 0.25
 
 
 class Interruptible(Protocol):
-    """What Ctrl-C can end: a native communicator, see lifetime.py."""
+    """An object whose calls Ctrl-C can end: a native communicator, see lifetime.py."""
 
     entered: int  # calls of the main thread so far
 
@@ -30,8 +30,8 @@ class Interruptible(Protocol):
 
 
 main_thread = threading.main_thread().ident
-_writer = -1  # of the pipe that Python tells of signals
-_former = -1  # who was told of signals before
+_writer = -1  # the end of the pipe to which Python writes signals
+_former = -1  # the previous wakeup descriptor
 
 
 def may_be_interrupted() -> bool:
@@ -41,8 +41,8 @@ def may_be_interrupted() -> bool:
 
 
 def watch(natives: Callable[[], Sequence[Interruptible]]) -> None:
-    """Begins to look for SIGINT, or takes the place again that others have taken since. Only the main thread can.
-    natives: the communicators that there are."""
+    """Begins to watch for SIGINT, or does so again if others have replaced the wakeup descriptor since. Works only in
+    the main thread. natives: the existing communicators."""
     global _writer, _former
     if not may_be_interrupted():
         return
@@ -80,7 +80,7 @@ def _end_calls(natives: Sequence[Interruptible]) -> None:
 
 
 def _after_fork() -> None:
-    """The descriptors are the parent's, who would be told of the child's signals."""
+    """Drops the descriptors. They belong to the parent, which would otherwise get the child's signals."""
     global main_thread, _writer, _former
     main_thread = threading.main_thread().ident
     if _writer < 0:
@@ -93,8 +93,8 @@ def _after_fork() -> None:
 
 
 def wait_for(call: Callable[[], None], undo: Callable[[], None]) -> None:
-    """`call`, which may take as long as other ranks do and which no other thread can end: in a thread of its own, so that
-    Ctrl-C ends this one's wait. What `call` has made then, or makes later, is undone by `undo`."""
+    """Runs `call` in a thread of its own, so that Ctrl-C can end the wait for it. `call` may take as long as other
+    ranks do, and no other thread can end it. After Ctrl-C, `undo` undoes the work of `call`, also later work."""
     over, guard = _thread.allocate_lock(), _thread.allocate_lock()
     over.acquire()
     failure: List[BaseException] = []
@@ -115,7 +115,7 @@ def wait_for(call: Callable[[], None], undo: Callable[[], None]) -> None:
 
     _thread.start_new_thread(run, ())
     try:
-        over.acquire()  # unlike a call of native code, Python interrupts this
+        over.acquire()  # Python interrupts this wait, unlike a call of native code
     except BaseException:
         with guard:
             left = True

@@ -67,7 +67,7 @@ class Native:
         self.pointer: Optional[int] = None
         self.process = os.getpid()
         self._calls: List[int] = []  # threads that are inside a call
-        self.entered = 0  # calls of the main thread so far: two looks at one can tell whether it is the same
+        self.entered = 0  # calls of the main thread so far: the number identifies a call
         self._taking = _thread.allocate_lock()
         self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
         _ALIVE[id(self)] = self
@@ -103,7 +103,7 @@ class Native:
         if pointer is not None:
             return pointer
         if self.process != os.getpid():
-            raise errors.InvalidUsage(f"the communicator belongs to process {self.process}, of which this is a fork")
+            raise errors.InvalidUsage(f"the communicator belongs to process {self.process}, which forked this one")
         raise errors.InvalidUsage("the communicator has been destroyed")
 
     def __enter__(self) -> int:
@@ -124,7 +124,8 @@ class Native:
             pass
 
     def call(self, function: Callable[..., int], *arguments: Any) -> None:
-        """Calls a function of the library, and raises what it returns. The same as a `with` block, in half the time."""
+        """Calls a function of the library, and raises its result as an exception. The same as a `with` block, in half
+        the time."""
         calls, thread = self._calls, _thread.get_ident()
         try:
             calls.append(thread)

@@ -12,7 +12,7 @@ from .lifetime import Native
 
 
 class Info(NamedTuple):
-    """What the settings have led to: the answer of moeCommGetInfo.
+    """The values of a communicator that follow from its settings: the answer of moeCommGetInfo.
 
     nranks        ranks of the communicator
     rank          this one, 0..nranks - 1
@@ -85,7 +85,7 @@ class Membership:
 
     @property
     def info(self) -> Info:
-        """What the settings have led to, on this rank."""
+        """The values on this rank that follow from the settings."""
         info = _native.moeCommInfo_t()
         with self.native as pointer:
             errors.check(library(), library().moeCommGetInfo(pointer, ctypes.byref(info)), pointer)

@@ -12,13 +12,13 @@ Mode = Literal["auto", "ht", "ll"]
 LayoutName = Literal["flat", "expert-major", "expert-major-padded", "rank-major"]
 # The dtype of expert ids.
 IndexType = Literal["int32", "int64"]
-# What becomes of an expert that a token names again: a fault, or its weights add up.
+# The treatment of an expert that a token names again: a fault, or its weights add up.
 Duplicates = Literal["fail", "merge"]
-# Whether calls raise what only their work could see, or Handle.status() alone tells.
+# Faults that show only while the work runs: calls raise them, or only Handle.status() reports them.
 OnFault = Literal["raise", "status"]
-# What a row is made of. Those of bytes cannot be summed.
+# The elements of a row. Rows of bytes cannot be summed.
 RowType = Literal["bytes", "bfloat16", "float16", "float32"]
-# What dispatch makes of the elements on their way: see moeCast values and docs/guide/formats.md.
+# The formats to which dispatch can cast rows: see moeCast values and docs/guide/formats.md.
 CastType = Literal["fp8", "fp8-ue8m0", "fp8-pow2", "mxfp8", "mxfp4", "nvfp4"]
 # Where the scales of a Cast lie: see moeCast_t.scaleLayout.
 ScaleLayout = Literal["row-major", "token-contiguous", "128x4"]
@@ -30,7 +30,7 @@ Ids = Literal["local", "global"]
 Weights = Literal["applied", "apply"]
 # The format in which the rows of a combine travel: see moeWire values and docs/guide/formats.md.
 Wire = Literal["row", "fp8", "fp8-block", "nvfp4", "logfmt10"]
-# What carries rows between domains. "auto": the library chooses.
+# The transport that carries rows between domains. "auto": the library chooses.
 Transport = Literal["auto", "tcp", "verbs", "ibgda"]
 # Levels of the log. A level includes those before it.
 LogLevel = Literal["none", "error", "warn", "info", "debug", "trace"]

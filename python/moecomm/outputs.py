@@ -29,7 +29,7 @@ def require_template(rows: Any) -> None:
     if not hasattr(rows, "new_empty") and not (numpy is not None and isinstance(rows, numpy.ndarray)):
         raise TypeError(
             f"out_rows is left out, but rows is {'None' if rows is None else f'a {type(rows).__name__}'}: expected a numpy "
-            "array or a torch tensor, like which it is made, or out_rows"
+            "array or a torch tensor as its model, or out_rows"
         )
     if len(rows.shape) != 2:
         raise ValueError(f"rows has shape {tuple(rows.shape)}, expected [tokens, hidden]")

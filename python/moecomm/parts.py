@@ -1,5 +1,6 @@
-"""What dispatch and combine take beside rows, one class per concern. The calls check what is in them, under names such as
-cast.out_scales. They are plain tuples, which are quick to make and to look through in every decode step."""
+"""The arguments of dispatch and combine beside the rows, one class per concern. The calls check what is in them, under
+names such as cast.out_scales. They are plain tuples, which are quick to make and to look through in every decode
+step."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ class Cast(NamedTuple):
 
     type          alike on all ranks. "fp8" (float32 scales), "fp8-pow2" (powers of two as float32) and "fp8-ue8m0" (as
                   bytes) have a scale for 128 elements, "mxfp8" and "mxfp4" for 32, "nvfp4" for 16
-    out_scales    [out rows, words]: float32 or 32-bit words of four bytes (int32, uint32), or these bytes; of
-                  high-throughput handles in the same kind of memory as out_rows. words is hidden / 128, of fp8-ue8m0
-                  hidden / 512 rounded up, of nvfp4 hidden / 64. None where out_rows is
+    out_scales    [out rows, words]: float32 or 32-bit words of four bytes (int32, uint32), or these bytes. In
+                  high-throughput mode they are in the same kind of memory as out_rows. words is hidden / 128; for
+                  fp8-ue8m0 hidden / 512, rounded up; for nvfp4 hidden / 64. None where out_rows is
     scale_layout  "row-major", or "token-contiguous", which is [words, out_rows_max], rank-major [words, nranks *
                   tokens_max], expert-major-padded [local experts, words, nranks * tokens_max] words; or "128x4", not
                   with float32 scales: blocks of 128 rows as block-scaled tensor cores load them, of Handle.scale_shape()
@@ -39,8 +40,8 @@ class Cast(NamedTuple):
 
 
 class Describe(NamedTuple):
-    """Arrays that a dispatch fills with what it knows of the rows that arrive, and counters that it adds to: see
-    moeDescribe_t. None: not wanted.
+    """Arrays in which a dispatch describes the arriving rows, and counters that it adds to: see moeDescribe_t. None:
+    not wanted.
 
     out_topk_idx        flat, rank-major: [out rows, topk] expert or invalid_id, of the handle's index type
     out_topk_weights    float32; flat, rank-major: [out rows, topk]; expert-major layouts: [out rows]
@@ -91,12 +92,12 @@ class Payload(NamedTuple):
 
 class Ready(NamedTuple):
     """How a combine learns which of its rows the experts have made, in a layout with a row per expert: see moeReady_t.
-    Limit the call's sms with it.
+    Limit the sms of such a call.
 
     words         int32 that a kernel on another stream counts up as it makes the rows: a row is read when its word has
                   reached `value`. None: all rows are there
-    block_rows    64 or 128: a word is of so many of an expert's rows; 0: words are [local experts]
-    value         what a word must have reached
+    block_rows    64 or 128: each word stands for so many of an expert's rows; 0: words are [local experts]
+    value         the number that a word must have reached
     complete_sms  with send_only: GPU multiprocessors of complete(), which may then read rows; 0: as many as sms"""
 
     words: Any = None

@@ -48,7 +48,7 @@ def _words_of(found: Array, what: str) -> _Words:
 
 
 def _known_words(source: Array, out: Array, payload: Payload, what: str) -> _Words:
-    """Of the rows that are sent, or if they tell nothing, of those that arrive."""
+    """The words of the rows that are sent or, if those are not known, of the rows that arrive."""
     given = None if payload.bytes is None else integer(payload.bytes, f"{what}.bytes", _WORD)
     if given is not None and given % _WORD:
         raise ValueError(f"{what}.bytes is {given}, expected a multiple of 4")
@@ -72,7 +72,7 @@ def _require_dense(words: _Words, name: str, found: Array, payload: Payload) -> 
 
 
 class Least(NamedTuple):
-    """What is known of the rows of outputs: for how many there must be room, and how many arrive at least."""
+    """Bounds of the rows of outputs: the number for which there must be room, and the least number that arrives."""
 
     capacity: int
     rows: Optional[int]
@@ -100,7 +100,8 @@ def _set_out(
 def make_payload(
     source: Array, out: Array, payload: Payload, what: str, tokens: int, layout: Layout, least: Least
 ) -> Tuple[Any, Optional[int]]:
-    """moePayload_t, and the rows of its output if there may be more of them than arrive. `what` names the payload."""
+    """A moePayload_t, and the number of rows of its output, if that may be more than arrive. `what` names the
+    payload."""
     number = choice(PAYLOAD_LAYOUTS, payload.layout, f"{what}.layout")
     words = _known_words(source, out, payload, what)
     made = _native.moePayload_t(bytes=words.bytes, outLayout=number)

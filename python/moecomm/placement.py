@@ -1,4 +1,4 @@
-"""Where the experts of a model are, checked."""
+"""Checks of a placement: where the experts of a model are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _host_array(values: Optional[List[int]]) -> Any:
 def placement_of(
     logical: Optional[Sequence[int]], ranks: Optional[Sequence[int]], local_experts: Optional[Sequence[int]]
 ) -> Optional[_native.moePlacement_t]:
-    """What set_placement passes; it keeps its arrays. None without `logical`."""
+    """The struct that set_placement passes; it keeps its arrays. None without `logical`."""
     experts = _numbers(logical, "logical")
     placed = {"ranks": _numbers(ranks, "ranks"), "local_experts": _numbers(local_experts, "local_experts")}
     for what, values in placed.items():

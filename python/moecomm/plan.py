@@ -1,8 +1,8 @@
 """Plans: calls of a handle for arrays of one shape, prepared once. Handle.plan() makes them.
 
-A plan remembers the latest arguments that passed the handle's checks, and their struct (prepared.py). A call whose arrays
-look the same replaces the pointers. In any other call the plan refuses what differs from the arrays that it was made with,
-and the handle checks the rest. Decision 0109 says why."""
+A plan remembers the latest arguments that passed the handle's checks, and their struct (prepared.py). A call whose
+arrays look the same replaces the pointers. In any other call the plan refuses arrays that differ from those that it was
+made with, and the handle checks the rest. Decision 0109 says why."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def handle(self) -> Handle:
-        """The handle whose calls these are."""
+        """The handle that makes these calls."""
         return self._handle
 
     @property
@@ -132,7 +132,7 @@ class Plan:
     def _find_route_dispatch(
         self, topk_idx: Any, topk_weights: Any, rows: Any, out_rows: Any, options: Options
     ) -> Tuple[Prepared, int, int]:
-        """The struct, held, with its pointers set, and the addresses of the route's arrays."""
+        """The struct for route_dispatch(), held, with its pointers set, and the addresses of the route's arrays."""
         handle, call = self._handle, self._route_dispatch
         bound = handle._next_layout.tokens_max
         try:
@@ -153,7 +153,7 @@ class Plan:
         return prepared, ids, weights
 
     def _find(self, call: _Call, least: Optional[int], rows: Any, out: Any, options: Options) -> Prepared:
-        """The same for a call along a route. least: the rows that arrays must have; None: not known, or the layout's."""
+        """The struct for a call along a route. least: the rows of arrays at least; None: unknown, or the layout's."""
         handle = self._handle
         bound, unknown = handle._layout.tokens_max, least is None
         if handle._tokens == self._tokens:
@@ -177,15 +177,15 @@ class Plan:
 
 
 class _Known:
-    """The latest arguments that the handle's checks have passed, and what tells whether others look the same.
+    """The latest arguments that passed the handle's checks, and functions that tell whether others look the same.
 
     prepared   their struct, which the handle's calls of the same form use too
     bound      the handle's tokens bound
     unknown    the rows that arrays must have were not known, or the layout decides them
     parts      the keywords but for their arrays
     words      of the struct
-    rows, out  these arrays: what tells, and the index of the pointer in `words`
-    others     arrays among the keywords: what tells, words of a struct, the index of the pointer in them"""
+    rows, out  these arrays: their functions, and the indexes of the pointers in `words`
+    others     arrays among the keywords: function, words of a struct, index of the pointer in them"""
 
     __slots__ = ("prepared", "bound", "unknown", "parts", "words", "rows", "rows_at", "out", "out_at", "others")
 
@@ -209,7 +209,7 @@ class _Call:
     """A call of a plan.
 
     options   the plan's keywords, whose arrays are kept
-    said      what its arrays say, as keywords; None: the plan has no such call, and refuses it as any wrong one"""
+    said      the values that follow from its arrays, as keywords; None: the plan has no such call, and refuses it"""
 
     def __init__(self, name: str, names: Sequence[str], arrays: Arrays, options: Options, said: Optional[Options]):
         self.name, self._names, self.options, self._said = name, names, options, said
@@ -257,11 +257,11 @@ class _Call:
     def remember(
         self, bound: int, unknown: bool, rows: Any, out: Any, options: Options, prepared: Prepared
     ) -> None:
-        """Arguments that the checks have passed, and their struct."""
+        """Keeps arguments that passed the checks, and their struct."""
         self._known = _Known(prepared, bound, unknown, (rows, out), self._names, options)
 
     def require(self, arrays: Arrays, options: Options) -> None:
-        """Refuses arguments that are not like the plan's."""
+        """Refuses arguments that do not match the plan's."""
         if self._said is None:
             raise errors.InvalidUsage(f"{self.name}: the plan was made without it")
         complete(self.name, options, _DEFAULTS[self.name])
@@ -274,8 +274,8 @@ class _Call:
 def _take(
     call: str, given: Optional[Options], names: Sequence[str], tokens: int, check: Check
 ) -> Tuple[Arrays, Options, Optional[Options]]:
-    """Arrays and keywords of a call for a plan, checked, and what these arrays say: keywords for where there are addresses
-    instead. Nothing if the plan is made without the call."""
+    """Arrays and keywords of a call for a plan, checked; and the keywords that follow from the arrays, for calls that
+    pass addresses. Nothing if the plan is made without the call."""
     if given is None:
         return (None, None), {}, None
     if not isinstance(given, Mapping):

@@ -1,9 +1,9 @@
-"""Calls that have been checked before. A handle keeps the argument struct of each call of another form; a later call of
-that form replaces the pointers in it and checks nothing that the form decides. Decision 0097 says why and what it gains.
+"""Calls that have been checked before. A handle keeps one argument struct for each form of a call. A later call of that
+form replaces the pointers in it and checks nothing that the form decides. Decision 0097 says why and what it gains.
 
-A form is all that checks read but addresses: shapes, dtypes and places of arrays, options, and what the handle knows of
-its route. Arrays of other types than numpy's and torch's own, read-only ones and numpy's with strides have no form, and
-are checked in every call."""
+A form is everything that the checks read except addresses: shapes, dtypes and places of arrays, options, and the
+handle's knowledge of its route. Arrays of other types than numpy's and torch's own, read-only ones and numpy's with
+strides have no form, and are checked in every call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NoForm(Exception):
     """The arguments have to be checked."""
 
 
-# What looking at arguments raises where their form cannot be told. The checks say in words what is wrong.
+# The exceptions that arguments without a known form cause. The checks then report errors in words.
 NO_FORM = (NoForm, KeyError, TypeError, ValueError, RuntimeError, BufferError)
 
 
@@ -137,7 +137,7 @@ def same_as(array: Any) -> Same:
 
 
 def _field_of(name: str) -> str:
-    """out_rows is outRows."""
+    """The C name of a keyword: outRows for out_rows."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
@@ -169,7 +169,7 @@ _PARTS: Dict[type, _Part] = {
 
 
 def parts_of(options: Mapping[str, Any]) -> Tuple[List[Any], Tuple[Any, ...]]:
-    """What options say but for their arrays, and these arrays. Raises one of NO_FORM if an option has no form."""
+    """The form of options without their arrays, and these arrays. Raises one of NO_FORM if an option has no form."""
     form: List[Any] = []
     found: Tuple[Any, ...] = ()
     parts = _PARTS
@@ -201,7 +201,7 @@ def form_of(
     state: Tuple[Any, ...], arrays: Tuple[Any, ...], options: Mapping[str, Any]
 ) -> Tuple[Form, Sequence[int]]:
     """The form of a call, and the addresses of its arrays in their order: `arrays`, then those among the options and in
-    their parts. state: what the checks read of the handle. The form is () if there is none."""
+    their parts. state: the state of the handle that the checks read. The form is () if there is none."""
     try:
         form, found = parts_of(options)
         addresses: List[int] = []
@@ -247,7 +247,7 @@ def fields_beside_arrays(value: Any, other: Any) -> Iterator[Tuple[str, Any, Any
 def _pointers(
     args: Any, names: Sequence[Optional[str]], arrays: Tuple[Any, ...], options: Mapping[str, Any]
 ) -> Iterator[Optional[Tuple[Any, str]]]:
-    """Struct and field for each address of a form, in its order; None for what is not among the arguments."""
+    """Struct and field for each address of a form, in the form's order; None for an address that is not an argument."""
     for name, array in zip(names, arrays):
         if array is not None:
             yield (args, _field_of(name)) if name is not None else None
@@ -303,8 +303,8 @@ class Prepared:
         self.busy.acquire()
 
     def learn(self, pointers: Iterator[Optional[Tuple[Any, str]]], addresses: Sequence[int]) -> bool:
-        """Learns which pointer each address is. False if a pointer is another, so that the structs cannot be used
-        again."""
+        """Finds the pointer of each address in the structs. False if a pointer differs from its address, so that the
+        structs cannot be used again."""
         views: Dict[int, Any] = {}  # by the structs' addresses
         for number, pointer in enumerate(pointers):
             if pointer is None:
@@ -337,7 +337,7 @@ class Prepared:
 
 
 class Forms(Dict[Form, Found]):
-    """What follows from a form, for the latest FORMS_MAX or fewer."""
+    """A value, such as a struct, for each of the latest forms, at most FORMS_MAX."""
 
     def keep(self, form: Form, found: Found) -> None:
         if len(self) >= FORMS_MAX:
@@ -346,7 +346,7 @@ class Forms(Dict[Form, Found]):
 
 
 class PreparedCalls:
-    """Of one handle. `routes` has the tokens of each route."""
+    """The prepared calls of one handle. `routes` has the tokens of each route."""
 
     def __init__(self) -> None:
         self._by_form: Forms[Prepared] = Forms()

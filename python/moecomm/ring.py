@@ -2,8 +2,8 @@
 
 A route of a handle ends with the next route of that handle. Whoever keeps several routes alive, such as a training step
 with microbatches in flight, needs a handle for each. All ranks must make and use the same handles in the same order, so
-nothing may depend on when a rank's garbage collector runs. What decides is the order of collective calls: a route is over
-when enough later ones have come, or, if its maker said that a backward pass will follow, when that pass has been made."""
+nothing may depend on when a rank's garbage collector runs. The order of collective calls decides: a route is over when
+enough later ones have come, or, if its maker said that a backward pass will follow, when that pass has been made."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ class HandleRing:
             self.commit()
 
     def latest(self) -> Tuple[Handle, int]:
-        """What next() gave last, and the collective calls in which this rank took part since then."""
+        """The handle that next() gave last, and the number of collective calls in which this rank took part since
+        then."""
         assert self._latest is not None
         return self._latest[0], self._latest[0].calls - self._latest[1]
 

@@ -69,7 +69,7 @@ def _set_log(config: _native.moeConfig_t, log: Any, level: Any) -> None:
 
 def _set_allocator(config: _native.moeConfig_t, allocate: Any, free: Any) -> None:
     if (allocate is None) != (free is None):
-        raise ValueError("allocate and free come together")
+        raise ValueError("allocate and free must be given together")
     if allocate is None:
         return
     allocate, free = callback(_function(allocate, "allocate")), callback(_function(free, "free"))

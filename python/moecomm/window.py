@@ -44,7 +44,7 @@ class WindowMemory:
 
     def _interface(self, on_host: bool) -> Dict[str, Any]:
         if on_host != self._on_host:
-            raise AttributeError("this window memory is on the other kind of device")
+            raise AttributeError("this window memory is on another kind of device")
         self._require_memory()
         return {"shape": self.shape, "typestr": self.typestr, "data": (self.address, False), "version": 3}
 

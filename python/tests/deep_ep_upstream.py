@@ -2,10 +2,10 @@
 
     python3 python/tests/deep_ep_upstream.py [--cpu] [--nodes N] FOLDER TEST [options of the test]
 
-The test is imported as it is. What differs is around it: `import deep_ep` finds moecomm.deep_ep; with --cpu its tensors
-are on the CPU (cuda_on_cpu.py); times that it takes from names of DeepEP's kernels are those of whole calls; and with
-other than 8 processes per node the assertions about this number are left out, which the first line of output tells.
-Nodes on GPUs may be joined by TCP, so their processes do what docs/reference/tuning.md asks for with it."""
+The test is imported as it is. Its surroundings differ: `import deep_ep` finds moecomm.deep_ep; with --cpu its tensors
+are on the CPU (cuda_on_cpu.py); and times that it takes by names of DeepEP's kernels are those of whole calls. If there
+are not 8 processes per node, the assertions about this number are left out, and the first line of output says so. Nodes
+on GPUs may be joined by TCP, so their processes follow the advice of docs/reference/tuning.md for it."""
 
 import argparse
 import ast
@@ -26,7 +26,7 @@ TESTS = ("test_intranode", "test_low_latency", "test_internode")
 
 
 class Run(NamedTuple):
-    """What every process needs to know."""
+    """The settings of every process."""
 
     folder: str
     test: str
@@ -139,7 +139,7 @@ class _Spawned(Exception):
 
 
 def arguments_of(run: Run, options: List[str]) -> Tuple[Any, int]:
-    """What the test's own main program, with these options, passes to its processes, and how many it wants."""
+    """The arguments that the test's own main program, with these options, passes to its processes, and their number."""
 
     def capture(function, args=(), nprocs=1, **_):
         raise _Spawned(args, nprocs)

@@ -1,5 +1,6 @@
-"""SGLang's own classes from its wheel, on CPUs, with moecomm in DeepEP's place: what of it is loaded, and what stands for
-the rest. Dispatchers for two batches, output types and rules for what rows travel as are SGLang's code."""
+"""SGLang's own classes from its wheel, on CPUs, with moecomm in DeepEP's place. Loads some of SGLang's modules, and
+puts stand-ins in the place of the rest. Dispatchers for two batches, output types and rules for the types of rows are
+SGLang's code."""
 
 import importlib
 import os
@@ -85,7 +86,7 @@ def install(tokens_max=8):
 
 
 def report(sglang):
-    """What of our class, and of the stand-in of test_sglang.py, does not fit SGLang's: {kind of finding: sentences}."""
+    """The mismatches of our class, or the stand-in of test_sglang.py, with SGLang's: {kind of finding: sentences}."""
     import moecomm.sglang.engine
     import stand_in_sglang
 

@@ -1,5 +1,6 @@
-"""vLLM's own classes from its wheel, on CPUs, with moecomm in DeepEP's place: what of it is loaded, and what stands for
-the rest. Its modular kernel and its micro-batches are vLLM's code; experts and quantisation are plain torch."""
+"""vLLM's own classes from its wheel, on CPUs, with moecomm in DeepEP's place. Loads some of vLLM's modules, and puts
+stand-ins in the place of the rest. The modular kernel and the micro-batches are vLLM's code; experts and quantisation
+are plain torch."""
 
 import contextlib
 import importlib
@@ -172,7 +173,7 @@ def install(more_loaded=(), more_provided=lambda settings: {}):
 
 
 def report(vllm):
-    """What of our classes, and of the stand-in of test_vllm.py, does not fit vLLM's: {kind of finding: sentences}."""
+    """The mismatches of our classes, or the stand-in of test_vllm.py, with vLLM's: {kind of finding: sentences}."""
     import moecomm.vllm.engine
     import stand_in_vllm
 

@@ -1,4 +1,4 @@
-"""vLLM's own classes for CPUs from its wheel, with moecomm in their midst. Its communicator, its choice of experts, its
+"""vLLM's own classes for CPUs from its wheel, with moecomm among them. Its communicator, its choice of experts, its
 experts and its modular kernel are vLLM's code; the kernels behind the experts, which a wheel for GPUs lacks, are plain
 torch."""
 
@@ -92,7 +92,7 @@ def install():
 
 
 def report(vllm):
-    """What of our classes for CPUs, and of the stand-in of test_vllm_cpu.py, does not fit vLLM's: a list of sentences."""
+    """The mismatches of our classes for CPUs, or the stand-in of test_vllm_cpu.py, with vLLM's: sentences."""
     import moecomm.vllm.engine
     import stand_in_vllm
 

@@ -1,6 +1,6 @@
-"""Loads chosen modules of an engine from its unpacked wheel (scripts/engines.sh), without a GPU and without what the
-engine depends on. A process that has loaded an engine cannot have another version of it: tests do it in processes of
-their own. engine_vllm.py and engine_sglang.py say which modules are the engine's and what stands for the others."""
+"""Loads chosen modules of an engine from its unpacked wheel (scripts/engines.sh), without a GPU and without the
+engine's dependencies. A process that has loaded an engine cannot load another version of it, so tests load engines in
+processes of their own. engine_vllm.py and engine_sglang.py list the engine's modules and the stand-ins for the rest."""
 
 import ast
 import enum
@@ -129,7 +129,7 @@ def methods(kind):
 
 
 def _facts(kind):
-    """What must be alike in two classes of a name, beside their methods."""
+    """The properties, beside the methods, that must be alike in two classes of the same name."""
     if issubclass(kind, enum.Enum):
         return {"members": {member.name: member.value for member in kind}}
     fields = getattr(kind, "_fields", None) or tuple(getattr(kind, "__dataclass_fields__", ()))
@@ -137,8 +137,8 @@ def _facts(kind):
 
 
 def unlike(stand_in, real):
-    """Where a stand-in's class or function differs from the engine's: a list of sentences. The real one must take every
-    call that the stand-in takes."""
+    """The differences between a stand-in's class or function and the engine's: a list of sentences. The real one must
+    take every call that the stand-in takes."""
     name = getattr(real, "__name__", str(real))
     if not isinstance(real, type):
         return [f"{name} {sentence}" for sentence in misfits(real, stand_in)]
@@ -191,8 +191,8 @@ def undefined(engine, wanted):
 
 
 def class_misfits(name, ours, theirs, engine):
-    """Where our class, derived from an abstract one of the engine, cannot take the place of the engine's own class:
-    {kind of finding: sentences}. `engine`: how names of the engine's modules begin."""
+    """The reasons why our class, derived from an abstract one of the engine, cannot take the place of the engine's own
+    class: {kind of finding: sentences}. `engine`: the prefix of the names of the engine's modules."""
     found = {
         "abstract": [f"{name} lacks {method}" for method in sorted(getattr(ours, "__abstractmethods__", ()))],
         "absent": [],

@@ -41,7 +41,7 @@ def block_quantise(rows, block=128):
 
 
 def decode(codes, scales):
-    """float32 rows of codes and scales, of which a row has any number that divides it."""
+    """float32 rows of codes and scales. A row may have any number of scales that divides it."""
     if scales is None:
         return codes.float()
     return (codes.float().unflatten(-1, (scales.shape[-1], -1)) * scales.unsqueeze(-1)).flatten(-2)

@@ -1,5 +1,5 @@
-"""What moecomm.sglang uses of SGLang, written from its public documentation: the dispatcher's base, output types, modes,
-settings, and the registry of hooks with which plugins replace classes."""
+"""The parts of SGLang that moecomm.sglang uses, written from its public documentation: the dispatcher's base, output
+types, modes, settings, and the registry of hooks with which plugins replace classes."""
 
 import abc
 import enum
@@ -43,7 +43,7 @@ class DeepEPLLDispatchOutput(NamedTuple):
 
 
 class CombineInput(NamedTuple):
-    """Of both modes; SGLang has one for each."""
+    """The input of combine in both modes; SGLang has one class for each."""
 
     hidden_states: Any
     topk_ids: Any
@@ -125,7 +125,7 @@ class HookRegistry:
 
 
 class Recorder:
-    """Of the experts' load."""
+    """A recorder of the experts' load."""
 
     def __init__(self):
         self.recording, self.normal, self.low_latency = True, [], []

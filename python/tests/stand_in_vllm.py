@@ -1,5 +1,5 @@
-"""What moecomm.vllm uses of vLLM, written from its public documentation: abstract classes, helpers, the places where it
-looks for DeepEP's classes, and a modular kernel whose expert e multiplies rows by e + 1."""
+"""The parts of vLLM that moecomm.vllm uses, written from its public documentation: abstract classes, helpers, the
+places where it looks for DeepEP's classes, and a modular kernel whose expert e multiplies rows by e + 1."""
 
 import abc
 import dataclasses
@@ -82,7 +82,7 @@ class TopKWeightAndReduceContiguous:
 
 
 class TopKWeightAndReduceNoOP:
-    """Of experts that apply weights and sum."""
+    """For experts that apply weights and sum."""
 
     def apply(self, output, fused_expert_output, topk_weights, topk_ids, apply_router_weight_on_input):
         assert output is None
@@ -163,7 +163,7 @@ def quant_config(dtype=None, block_shape=None, per_act_token_quant=False, a1_sca
 
 
 def maybe_make_prepare_finalize(all2all_utils, backend, manager, moe, use_fp8=False):
-    """As vLLM's function of this name makes the two classes: by name, from the globals of its module."""
+    """Makes the two classes as vLLM's function of this name does: by name, from the globals of its module."""
     if backend == "deepep_high_throughput":
         return all2all_utils.DeepEPHTPrepareAndFinalize(
             manager.get_handle({}),

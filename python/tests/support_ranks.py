@@ -31,7 +31,7 @@ if SKIP is None and DEVICE != "cpu" and not torch.cuda.is_available():
 
 
 def device():
-    """Where a rank's tensors are."""
+    """The device of a rank's tensors."""
     return torch.device("cpu") if DEVICE == "cpu" else torch.device("cuda", torch.cuda.current_device())
 
 
@@ -46,8 +46,8 @@ def refuses(expected, text, function, *arguments, **keywords):
 
 
 def hears(text, function, *arguments, **keywords):
-    """Calls the function on a rank that hears of what another rank refuses. On GPUs it may hear later, so that the call
-    goes through."""
+    """Calls the function on a rank while another rank refuses the call. On GPUs the rank may hear of it later, and its
+    call goes through."""
     if DEVICE == "cpu":
         return refuses(moecomm.MoeError, text, function, *arguments, **keywords)
     try:

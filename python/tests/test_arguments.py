@@ -1,5 +1,5 @@
-"""How arrays reach the library, tested without the library: devices, the row counts that it is told when nobody
-knows how many rows will come, scales of casts, gradients of ranks without rows."""
+"""Tests how arrays reach the library, without the library: devices, scales of casts, gradients of ranks without rows,
+and the row counts that the library gets if the number of rows is not known yet."""
 
 import types
 import unittest
@@ -110,8 +110,8 @@ class WindowTest(unittest.TestCase):
 
 
 class CapacityTest(unittest.TestCase):
-    """Where waiting for the counts would cost time, the library compares them. It is told of the output with the
-    fewest rows."""
+    """If waiting for the counts would cost time, the library compares the rows. It gets the number of rows of the
+    smallest output."""
 
     def test_the_fewest_rows_are_told(self):
         rows, out = OnGpu(3, 8), OnGpu(32, 8)
@@ -183,7 +183,7 @@ class CastTest(unittest.TestCase):
             self.accept("nvfp4", OnGpu(*groups, 10, *shape, typestr="<u4"), layout, "token-contiguous")
 
     def test_scales_in_blocks(self):
-        # Of 2 ranks with 4 tokens each, and 2 experts of each.
+        # There are 2 ranks with 4 tokens and 2 experts each.
         for layout, blocks in (("flat", (1,)), ("expert-major", (2,)), ("rank-major", (2, 1)), ("expert-major-padded", (2, 1))):
             for cast, words in (("fp8-ue8m0", 2), ("mxfp8", 5), ("mxfp4", 5), ("nvfp4", 10)):
                 self.accept(cast, OnGpu(*blocks, words, 512, typestr="|u1"), layout, "128x4")
@@ -272,7 +272,7 @@ class CastTest(unittest.TestCase):
 
 
 class PayloadTest(unittest.TestCase):
-    """What a payload says of its words, or that it is an array."""
+    """The words of a payload, or the fact that it is an array."""
 
     ROWS, OUT = OnGpu(3, 8), OnGpu(8, 8)
 

@@ -1,4 +1,5 @@
-"""What arrays.address accepts and refuses. numpy is used where it is installed; DLPack is tested without it too."""
+"""The values that arrays.address accepts and refuses. numpy is used if it is installed; DLPack is also tested without
+it."""
 
 import ctypes
 import pathlib

@@ -1,5 +1,5 @@
-"""What a step calls from Python must not grow unnoticed: perf/python/paths.py has the steps. The limits are what was
-counted when they were written (2026-11-26, Python 3.11, torch 2.15), plus a tenth for other versions."""
+"""The number of Python calls in a step must not grow unnoticed: perf/python/paths.py has the steps. The limits are the
+counts of 2026-11-26 (Python 3.11, torch 2.15), plus a tenth for other versions."""
 
 import json
 import os

@@ -98,7 +98,7 @@ def narrow_rows(rank):
 
 
 def flags(rank):
-    """What chooses among DeepEP's transports and memories."""
+    """The arguments that choose among DeepEP's transports and memories."""
     refuses(NotImplementedError, "use_fabric is True", deep_ep.Buffer, torch.distributed.group.WORLD, use_fabric=True)
     make().destroy()
     group = torch.distributed.group.WORLD
@@ -234,8 +234,8 @@ def weights_of_all_ranks(rank):
 
 
 def repeated_experts(rank):
-    """A token names expert 5 twice. Its later entry is unused on arrival, so the sum brings it no gradient; beside the
-    rows it gets that of the first, with which its weight was added."""
+    """A token names expert 5 twice. Its later entry is unused on arrival, so the sum brings it no gradient. If the
+    gradients travel beside the rows, it gets that of the first entry, to which its weight was added."""
     for sum_weights in (True, False):
         buffer = make(sum_weights=sum_weights)
         x, ids, weights = inputs(rank)
@@ -292,7 +292,7 @@ def no_expert_anywhere(rank):
 
 
 class _Dispatch(torch.autograd.Function if torch is not None else object):
-    """As training frameworks wrap a Buffer: the gradient of a dispatch is a combine."""
+    """Wraps a Buffer as training frameworks do: the gradient of a dispatch is a combine."""
 
     @staticmethod
     def forward(ctx, buffer, x, ids, weights):
@@ -326,8 +326,8 @@ class _Combine(torch.autograd.Function if torch is not None else object):
 
 
 def microbatches(rank):
-    """Five forward passes of a training step before the first backward pass, as a pipeline has them; ranks drop what
-    they no longer need at different times. Then a handle that is too old."""
+    """Five forward passes of a training step before the first backward pass, as in a pipeline. Ranks drop unneeded
+    objects at different times. At the end, a handle is too old."""
     buffer, batches = make(in_flight=5), []
     for number in range(5):
         x, ids, weights = inputs(rank + 10 * number)
@@ -360,7 +360,7 @@ def microbatches(rank):
 
 
 def growing(rank):
-    """Later calls with longer rows, more entries and other experts; handles of before stay good."""
+    """Later calls have longer rows, more entries and other experts. Earlier handles stay good."""
     buffer = make()
     x, ids, weights = inputs(rank)
     first = send(buffer, x, ids, weights)

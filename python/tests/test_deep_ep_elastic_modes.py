@@ -20,7 +20,7 @@ def make(group, domain_size=0):
 
 
 def batch(rank, number):
-    """Rows, ids of which some are -1 or repeated, weights; on one rank none."""
+    """Rows, ids and weights. Some ids are -1 or repeated, and one rank has no tokens."""
     random = torch.Generator().manual_seed(100 * number + rank)
     tokens = 0 if (rank + number) % 4 == 3 else NUM_MAX - rank
     x = torch.randn(tokens, HIDDEN, generator=random).to(torch.bfloat16)
@@ -40,7 +40,7 @@ def results(rank, group, most, do_expand, synced, scaled, domain_size=0):
         options.update(cumulative_local_expert_recv_stats=stats, use_tma_aligned_col_major_sf=scaled)
         for number in range(3):
             x, ids, weights = batch(rank, number)
-            if domain_size:  # so small that sums need no rounding, of which there is more across domains
+            if domain_size:  # so small that sums need no rounding; across domains there is more rounding
                 x = x.round().clamp(-3, 3)
             if number == 2:
                 weights = None
@@ -141,7 +141,7 @@ def gradients(rank):
 
 
 def refused(rank):
-    """In low-latency mode too a refusal of one rank costs the others nothing."""
+    """A refusal of one rank costs the others nothing, in low-latency mode either."""
     buffer = make(torch.distributed.group.WORLD)
     x, ids, weights = batch(rank, 1)
     go = lambda x, ids: buffer.dispatch(x, ids, None, num_experts=EXPERTS)  # noqa: E731

@@ -25,7 +25,7 @@ def natives_of(buffer):
 
 
 def require_end(natives):
-    """Their communicators end, if they have not yet."""
+    """Waits until the communicators have ended."""
     end = time.monotonic() + ENDS_SECONDS
     while any(native.pointer is not None for native in natives) and time.monotonic() < end:
         time.sleep(0.01)
@@ -50,7 +50,7 @@ def backward(rank, buffer, x, ids, received):
 if torch is not None:
 
     class Dispatch(torch.autograd.Function):
-        """As training frameworks wrap a Buffer."""
+        """Wraps a Buffer as training frameworks do."""
 
         @staticmethod
         def forward(ctx, x, ids, weights, buffer, handles):
@@ -76,8 +76,8 @@ if torch is not None:
 
 
 def training(rank):
-    """Three microbatches of four layers, twelve dispatches before the first backward pass, without a setting; then
-    inference, for which the handles are used in turn."""
+    """Three microbatches of four layers make twelve dispatches before the first backward pass, without a setting. Then
+    inference uses the handles in turn."""
     buffer = make(in_flight=None)
     _, ids, weights = inputs(rank)
     copies = ranks_of(ids).sum(dim=1, keepdim=True)
@@ -129,8 +129,8 @@ def refused_backward(rank):
 
 
 def replaced(rank):
-    """As Megatron's get_buffer(), which makes another Buffer for wider rows between forward and backward passes. Ranks
-    let go of the first one's handle at different times."""
+    """Does as Megatron's get_buffer(), which makes another Buffer for wider rows between forward and backward passes.
+    Ranks let go of the first Buffer's handle at different times."""
 
     def run():
         buffer = make()
@@ -146,7 +146,7 @@ def replaced(rank):
         if rank % 2:
             received = None
             require_end(natives)
-        send(buffer, x, ids, weights)  # odd ranks have left the first communicator, and the others do not mind
+        send(buffer, x, ids, weights)  # works although odd ranks have left the first communicator
         received = None
         require_end(natives)
         assert all(native.pointer is not None for native in wide)

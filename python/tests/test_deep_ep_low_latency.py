@@ -165,7 +165,7 @@ def two_batches(rank):
 
 
 def weights_beside_the_rows(rank):
-    """Weights that dispatch was given need not be brought again, if they are the same; others are."""
+    """Combine does not send weights again that dispatch has sent, if they are the same tensors. It sends others."""
     buffer = make()
     x, ids, weights = inputs(rank)
     x -= 16.0 * (rank + 1)  # so that all sums are exact
@@ -217,7 +217,7 @@ def weights_beside_the_rows(rank):
 
 
 def logfmt(rank):
-    """Rows lose digits on their way, as many as LogFMT-10 costs and not as many as fp8 would."""
+    """Rows lose digits on their way: as many as LogFMT-10 costs, and fewer than fp8 would cost."""
     buffer = make()
     _, ids, weights = inputs(rank)
     x = torch.randn(TOKENS, HIDDEN, generator=torch.Generator().manual_seed(rank)).to(torch.bfloat16).to(device())
@@ -266,7 +266,7 @@ def refusals(rank):
 
 
 def one_refuses(rank):
-    """All ranks hear at once of what rank 1 refuses, and the next step is right."""
+    """All ranks hear at once that rank 1 has refused a call, and the next step is right."""
     buffer = make()
     x, ids, weights = inputs(rank)
     go = lambda x, ids: buffer.low_latency_dispatch(x, ids, NUM_MAX, EXPERTS, use_fp8=False)  # noqa: E731

@@ -37,7 +37,7 @@ def worst(rank):
 
 
 def refusals(rank):
-    """Without num_worst_tokens too the other ranks hear of a refusal, also in the first call."""
+    """Without num_worst_tokens the other ranks hear of a refusal too, also in the first call."""
     buffer = make()
     x, ids, _ = inputs(rank)
     _, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, EXPERTS)
@@ -58,7 +58,7 @@ def refusals(rank):
 
 
 def few_entries(rank):
-    """As on more ranks than a token has entries: here two."""
+    """Tests the case of more ranks than a token has entries, with a limit of two entries."""
     before, high_throughput.TOPK_LIMIT = high_throughput.TOPK_LIMIT, 2
     try:
         buffer = make()

@@ -117,7 +117,7 @@ def low_latency_bound(rank):
 
 
 def unlike(rank):
-    """All ranks raise what is wrong on one, and are in step afterwards."""
+    """All ranks raise the error of one rank, and are in step afterwards."""
     kind = torch.device(DEVICE).type
     with settings(DEEP_EP_DEVICE=kind, DEEP_EP_IN_FLIGHT="9" if rank == 3 else ""):
         sentence = "in_flight is 8 on rank 0, but 9 on rank 3. Set it alike on all ranks by moecomm.deep_ep.configure("

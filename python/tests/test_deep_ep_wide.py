@@ -1,5 +1,5 @@
 """Cached dispatches and combines of moecomm.deep_ep on 4 ranks, whose rows are wider or of another dtype than those of
-the dispatch that made their route: what travels is that of plain torch. Needs torch."""
+the dispatch that made their route. The results are those of plain torch. Needs torch."""
 
 import unittest
 
@@ -33,7 +33,7 @@ def wide_dispatches(rank):
 
 
 def wide_scales(rank):
-    """First bfloat16, then codes with scales, of which there are few, as many as rows have bytes, or more."""
+    """First bfloat16, then codes with scales: few scales, as many as a row has bytes, or more."""
     buffer = make()
     x, ids, weights = inputs(rank)
     rows, *_ = arriving(rank, lambda source: TOKENS)

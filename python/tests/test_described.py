@@ -1,4 +1,4 @@
-"""Arrays about a route: what a rank sends, and whose the rows are that come. Needs the library and numpy."""
+"""Arrays about a route: the rows that a rank sends, and the origins of arriving rows. Needs the library and numpy."""
 
 import unittest
 

@@ -1,5 +1,6 @@
-"""moecomm.vllm in the classes that vLLM's newest wheel has for CPUs, on 4 and on 2 ranks: what vLLM chooses, what fits,
-and what a layer makes of its input, against plain torch in one process. `scripts/engines.sh vllm` fetches the wheel."""
+"""moecomm.vllm in the classes that vLLM's newest wheel has for CPUs, on 4 and on 2 ranks: vLLM's choices, the fit of
+our classes, and the output of a layer, against plain torch in one process. `scripts/engines.sh vllm` fetches the
+wheel."""
 
 import unittest
 
@@ -39,7 +40,7 @@ def fits(rank):
 
 
 def choices(rank):
-    """vLLM's communicator for CPUs has no manager of this backend, and the one that it takes makes no handles."""
+    """vLLM's communicator for CPUs has no manager of this backend, and its substitute makes no handles."""
     vllm, undo = set_up()
     undo()
     theirs = engine_vllm_cpu.communicate(vllm)

@@ -1,5 +1,5 @@
-"""moecomm.vllm and moecomm.sglang in the classes of the engines' newest wheels, on CPUs: what fits, and what a layer
-makes of its input, against plain torch in one process. `scripts/engines.sh vllm sglang` fetches the wheels."""
+"""moecomm.vllm and moecomm.sglang in the classes of the engines' newest wheels, on CPUs: the fit of our classes, and
+the output of a layer, against plain torch in one process. `scripts/engines.sh vllm sglang` fetches the wheels."""
 
 import types
 import unittest
@@ -123,7 +123,8 @@ def vllm_weights_on_input(rank):
 
 
 def vllm_two_batches(rank):
-    """Three layers in two micro-batches. What is made on one stream and read on another one is told the allocator."""
+    """Three layers in two micro-batches. The allocator is told of tensors that are made on one stream and read on
+    another one."""
     vllm = engine_vllm.install()
     batches = [inputs(rank, batch) for batch in (1, 2)]
     for backend in (HT, LL):
@@ -179,7 +180,7 @@ def sglang_make(sglang, mode="AUTO"):
 
 
 def sglang_experts(rank, sglang, output):
-    """What SGLang's runners make of an output, and hand to combine."""
+    """The input of combine that SGLang's runners make of an output."""
     mine = [tuple(one[rank * LOCAL + local].float() for one in weights()) for local in range(LOCAL)]
 
     def expert(local, rows):

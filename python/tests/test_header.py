@@ -1,5 +1,5 @@
-"""moecomm/_native.py is what include/moecomm.h gives, and what C compilers would make of it. Needs neither the library nor
-a compiler."""
+"""moecomm/_native.py agrees with include/moecomm.h, and with the layout that C compilers would give it. Needs neither
+the library nor a compiler."""
 
 import ctypes
 import pathlib

@@ -11,7 +11,7 @@ import unittest
 from support import MISSING, numpy
 
 PACKAGE = str(pathlib.Path(__file__).resolve().parents[1])
-SECONDS = 3.0  # of which starting Python again takes nothing: a signal is sent when the wait has begun
+SECONDS = 3.0  # without the start of Python: the signal is sent when the wait has begun
 
 BEGIN = """
 import signal, sys, threading, time
@@ -35,7 +35,7 @@ JOIN = """
 wait(lambda: moecomm.Communicator(2, 0, identity, **SETTINGS))
 """
 
-# The other rank is a thread, which comes to nothing.
+# The other rank is a thread that takes part in no call.
 PEER = """
 made = threading.Event()
 over = threading.Event()
@@ -53,7 +53,7 @@ made.wait()
 handle = comm.handle(2, 1, mode=sys.argv[1])
 """
 
-# Another thread's calls are no sign that the main thread's goes on.
+# Another thread's calls do not show that the main thread's call goes on.
 ROUTE = PEER + """
 import numpy
 
@@ -72,7 +72,7 @@ looking.join()
 comm.destroy()
 """
 
-# The program has another idea of Ctrl-C, and the call ends with its timeout.
+# The program handles Ctrl-C itself, and the call ends with its timeout.
 OWN = PEER + """
 import numpy
 heard = []
@@ -104,7 +104,7 @@ with moecomm.Communicator(1, 0, identity, **SETTINGS) as comm:
 @unittest.skipIf(MISSING, MISSING)
 class InterruptTest(unittest.TestCase):
     def interrupted(self, program, *arguments):
-        """The lines that the program prints after a SIGINT in its wait, and the seconds that it took to say the first."""
+        """The lines that the program prints after a SIGINT in its wait, and the seconds until the first line."""
         path = os.pathsep.join([PACKAGE, os.environ.get("PYTHONPATH", "")])
         command = [sys.executable, "-c", BEGIN + program, *arguments]
         with subprocess.Popen(

@@ -31,7 +31,7 @@ def inputs(rank, tokens=TOKENS, dtype="float32"):
 
 
 def scales(first, count):
-    """What experts multiply their rows by."""
+    """The factors by which experts multiply their rows."""
     return jnp.arange(first + 1.0, first + count + 1.0)
 
 
@@ -111,7 +111,7 @@ def dtypes(rank, processes, identity):
 
 
 def arrivals(rank, processes, identity):
-    """What a dispatch brings, outside of jit too, and that Dispatched may leave a program."""
+    """Checks the results of a dispatch, outside of jit too, and that Dispatched may leave a program."""
     with join(rank, processes, identity) as comm:
         moe = moecomm.jax.Dispatcher(comm, EXPERTS, TOPK, layout="expert-major-padded")
         rows, _, ids, _ = inputs(rank)

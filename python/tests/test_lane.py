@@ -32,7 +32,7 @@ class Tensor:
 @unittest.skipIf(SKIP, SKIP)
 class LaneTest(unittest.TestCase):
     def run_call(self, previous=False, asynchronous=False, there=False):
-        """What a call with one tensor of each kind does."""
+        """The events of a call with one tensor of each kind."""
         done = []
         lane = events.Lane(torch.device("cpu"))
         lane.stream, current = Stream("own", done), Stream("current", done)

@@ -7,7 +7,7 @@ from support import MISSING, RANKS, numpy, world
 import moecomm
 
 EXPERTS, TOKENS, TOPK = 5, 6, 2
-# Of the same tokens on all ranks.
+# The experts of the tokens, which are the same on all ranks.
 IDS = [[0, 1], [2, 3], [4, 0], [-1, 3], [1, 4], [2, -1]]
 
 

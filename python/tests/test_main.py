@@ -13,7 +13,7 @@ PYTHON = pathlib.Path(__file__).resolve().parents[1]
 
 
 def run(**variables):
-    """What `python -m moecomm` answers."""
+    """The result of `python -m moecomm`."""
     return subprocess.run([sys.executable, "-m", "moecomm"], cwd=PYTHON, env={**os.environ, **variables},
                           capture_output=True, text=True, timeout=300)  # fmt: skip
 

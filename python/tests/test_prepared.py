@@ -1,5 +1,5 @@
-"""Prepared calls change nothing but the time: a handle that keeps them does and refuses what a handle that checks every
-call does and refuses."""
+"""Prepared calls change nothing but the time: a handle that keeps them has the results and the refusals of a handle
+that checks every call."""
 
 import ctypes
 import random
@@ -47,7 +47,7 @@ def with_own_outputs(value, name=""):
 
 
 class Program:
-    """Random calls on two handles with the same arguments; those of later calls often differ in one thing."""
+    """Random calls on two handles with the same arguments. The arguments of later calls often differ in one thing."""
 
     def __init__(self, comm, seed):
         self.random = random.Random(seed)
@@ -69,7 +69,7 @@ class Program:
         return max(self.tokens - self.random.choice((0, 0, 1)), 0)
 
     def array(self, shape, dtype):
-        """Mostly what is right, and sometimes not."""
+        """Mostly a right value, and sometimes a wrong one."""
         odd = self.random.random()
         if odd > 0.1:
             return np.zeros(shape, dtype)

@@ -14,7 +14,7 @@ except ImportError:
 TOKENS, TOPK, EXPERTS, HIDDEN, SIDE, TOKENS_MAX = 3, 2, 4, 8, 16, 4
 LOCAL = EXPERTS // RANKS
 LAYOUTS = ("flat", "expert-major", "expert-major-padded", "rank-major")
-# Arguments that tell nothing of the rows of the others, and may have strides of their own.
+# Arguments whose rows say nothing about those of other arguments. They may have strides of their own.
 STRIDED = ("payloads.rows", "payloads.out")
 PARTS = {"describe": moecomm.Describe, "grads": moecomm.Grads, "payloads": moecomm.Payload}
 SETTINGS = dict(
@@ -144,8 +144,8 @@ class RefusalTest(unittest.TestCase):
         getattr(handle, call)(**keywords_of(arguments))
 
     def refuse_all(self, handle, step, convert, call):
-        """All ranks alike. A refused combine ends the step, so that each has a dispatch of its own: what it reads does not
-        count in a step that delivers nothing."""
+        """All ranks alike. A refused combine ends the step, so each combine has a dispatch of its own. The rows that it
+        reads do not count in a step that delivers nothing."""
         count, before = 0, ("route", "dispatch") if call == "combine" else ()
         for name, right in getattr(step, call).items():
             for how, array in step.wrong(name, right):

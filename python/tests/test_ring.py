@@ -1,4 +1,4 @@
-"""HandleRing, with handles that only count: which handle a route takes follows from the order of calls alone."""
+"""HandleRing, with handles that only count: the handle of a route follows from the order of calls alone."""
 
 import random
 import unittest

@@ -43,7 +43,7 @@ def inputs(rank, tokens=None):
 
 
 def reference(x, topk):
-    """Without ranks: each token's weighted sum over its experts, of which expert e multiplies by e + 1."""
+    """A reference without ranks: each token's weighted sum over its experts. Expert e multiplies by e + 1."""
     factors = torch.where(topk.topk_ids >= 0, topk.topk_weights * (topk.topk_ids + 1), 0.0)
     return x.float() * factors.sum(dim=1, keepdim=True)
 
@@ -67,7 +67,7 @@ def set_up(**configured):
 
 
 def make(mode="AUTO", asynchronous=True, **options):
-    """As SGLang's create_moe_dispatcher makes it, from the name that another module has imported."""
+    """Makes a dispatcher as SGLang's create_moe_dispatcher does, by the name that another module has imported."""
     kind = sys.modules["sglang.srt.batch_overlap.two_batch_overlap"].DeepEPDispatcher
     return kind(
         group=torch.distributed.group.WORLD,
@@ -85,7 +85,7 @@ def make(mode="AUTO", asynchronous=True, **options):
 
 
 def experts(rank, output):
-    """What SGLang's runners make of an output, and hand to combine."""
+    """The input of combine that SGLang's runners make of an output."""
     kind = type(output).__name__
     if kind == "DeepEPNormalDispatchOutput":
         local = output.topk_ids
@@ -193,7 +193,7 @@ def quantised(rank):
             assert output.hidden_states.dtype == torch.float8_e4m3fn
             dispatcher.combine(experts(rank, output))
     assert warned.call_count == 1
-    # So do one of a single mode, and a runner that quantises for itself.
+    # A dispatcher of a single mode does so too, and a runner that quantises for itself.
     dispatcher.set_quant_config(dict(normal_dispatcher_output_dtype="bf16"))
     cutlass = make(runner_backend=sglang.runner("cutlass"))
     for found.extend in (True, False):
@@ -361,7 +361,7 @@ for name in (stand_in_sglang.DEEPEP, "sglang.srt.batch_overlap.two_batch_overlap
     assert sys.modules[name].DeepEPDispatcher is made
 assert len(stand_in_sglang.HookRegistry.hooks[stand_in_sglang.DEEPEP + ".DeepEPDispatcher"]) == 1
 """
-        # What is not replaced finds DeepEP's numbers, and a DeepEP that is there already stays.
+        # Parts that are not replaced find DeepEP's numbers, and an imported DeepEP stays.
         self.run_python(code + "import deep_ep, moecomm.deep_ep; assert deep_ep is moecomm.deep_ep")
         other = "import types; other = sys.modules['deep_ep'] = types.ModuleType('deep_ep')\n"
         self.run_python(other + code + "assert sys.modules['deep_ep'] is other")

@@ -1,5 +1,5 @@
-"""A rank that refuses a collective call takes part in it all the same, and a fault that the work meets is raised: no rank
-waits for another until the timeout, and the next step is right."""
+"""A rank that refuses a collective call takes part in it all the same, and a fault of the work is raised. No rank waits
+for another until the timeout, and the next step is right."""
 
 import time
 import unittest
@@ -173,7 +173,8 @@ class TakingPartTest(unittest.TestCase):
             step.route()
             with self.assertRaises((moecomm.MoeError, ValueError)) as caught:
                 step.dispatch(**(dict(out_rows=small) if comm.rank == 1 else {}))
-            here = "out_rows and what lies beside it have room for 2 rows, but" if comm.rank == 1 else "rank 1 has refused"
+            room = "out_rows and the arrays beside it have room for 2 rows, but"
+            here = room if comm.rank == 1 else "rank 1 has refused"
             if step.handle.mode == "ht":
                 here = "the output of rank 1 holds 2 rows but"
             self.assertIn(here, str(caught.exception))
@@ -182,7 +183,7 @@ class TakingPartTest(unittest.TestCase):
         self.in_every_layout(body)
 
     def test_its_rank_may_combine_all_the_same(self):
-        """As engines do, which look at the status later."""
+        """Works as engines do, which look at the status later."""
         small = numpy.ones((2, HIDDEN), numpy.float32)
 
         def body(comm, step):

@@ -29,7 +29,7 @@ def inputs(rank, tokens=TOKENS, dtype=None):
 
 
 def scale_of(experts):
-    """What expert number `experts` multiplies its rows by; 0 for -1."""
+    """The factor by which expert number `experts` multiplies its rows; 0 for -1."""
     return torch.where(experts >= 0, experts + 1.0, 0.0)
 
 
@@ -413,7 +413,7 @@ def refusals(rank):
 
 
 def one_refuses(rank):
-    """All ranks hear at once of what rank 1 refuses, and their rings stay in step."""
+    """All ranks hear at once that rank 1 has refused a call, and their rings stay in step."""
     rows, ids, weights = inputs(rank)
 
     def one(call, wrong, right):
@@ -442,7 +442,7 @@ def one_refuses(rank):
 
 
 def counts_tell(rank):
-    """Counts raise what was wrong with a route, where no call has: as on GPUs. The step is over with it."""
+    """Counts raise the fault of a route if no call has raised it, as on GPUs. The step then ends."""
     from moecomm.handle_refusals import took_part
     from moecomm.torch.memory import counts_of
 

@@ -51,7 +51,7 @@ class TypesTest(unittest.TestCase):
         self.folder = pathlib.Path(self._folder.name)
 
     def run_tool(self, name, *arguments):
-        """What a checker prints."""
+        """The output of a checker."""
         path = tool(name)
         if path is None:
             self.skipTest(f"{name} is not installed: pip install mypy pyright")

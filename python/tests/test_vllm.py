@@ -41,7 +41,7 @@ def inputs(rank, topk=TOPK, tokens=None):
 
 
 def reference(x, weights, ids, placed=None):
-    """Without ranks: each token's weighted sum over its experts, of which expert e multiplies by e + 1."""
+    """A reference without ranks: each token's weighted sum over its experts. Expert e multiplies by e + 1."""
     served = ids if placed is None else torch.where(ids < 0, ids, placed[ids.clamp(min=0)])
     factors = torch.where(ids >= 0, weights * (served + 1), 0.0).sum(dim=1, keepdim=True)
     return x.float() * factors
@@ -59,7 +59,7 @@ def set_up():
 
 
 def make(backend, **options):
-    """What vLLM makes for a backend: the manager and one layer's prepare and finalize."""
+    """The objects that vLLM makes for a backend: the manager and one layer's prepare and finalize."""
     all2all = sys.modules[f"{vllm.COMMUNICATORS}.all2all"]
     manager = all2all.DeepEPHTAll2AllManager if backend == HT else all2all.DeepEPLLAll2AllManager
     manager = manager(torch.distributed.group.WORLD)
@@ -127,7 +127,7 @@ def both_formats(rank):
 
 
 def quantised(rank):
-    """What travels as fp8: blocks and tokens before HT rows travel, all others behind; blocks inside LL."""
+    """Quantisation to fp8: by block and by token before HT rows travel, otherwise afterwards; by block inside LL."""
     set_up()
     fp8 = torch.float8_e4m3fn
     x, weights, ids = inputs(rank)

@@ -57,12 +57,12 @@ def inputs(rank, dtype, topk=TOPK, tokens=None):
 
 
 def reference(x, weights, ids):
-    """Without ranks: each token's weighted sum over its experts, of which expert e multiplies by e + 1."""
+    """A reference without ranks: each token's weighted sum over its experts. Expert e multiplies by e + 1."""
     return x.float() * torch.where(ids >= 0, weights * (ids + 1), 0.0).sum(dim=1, keepdim=True)
 
 
 def layer(kernel, x, weights, ids, on_input=False):
-    """One layer as vLLM's modular kernel runs it. Where the experts' rows have the output's shape, they are in it."""
+    """One layer as vLLM's modular kernel runs it. If the experts' rows have the output's shape, they are in it."""
     local = EXPERTS // kernel.num_dispatchers()
     receive = kernel.prepare_async(x, weights, ids, EXPERTS, None, on_input, vllm.quant_config(), True)
     rows, scales, meta, their_ids, their_weights = receive()
@@ -113,7 +113,7 @@ def rows_of_all_kinds(rank):
 
 
 def communicators(rank):
-    """Only the communicator of the experts, and only if it is asked for a manager and the backend is ours, has ours."""
+    """Only the communicator of the experts has our manager, and only if it is asked for one and the backend is ours."""
     config, communicator = set_up()
     made = communicator()
     assert type(made.all2all_manager).__name__ == "MoecommHTAll2AllManager" and made.use_all2all

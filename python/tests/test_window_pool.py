@@ -56,7 +56,7 @@ entered = []
 
 
 def allocate(size):
-    """What torch does for a tensor of this size. Returns the address."""
+    """Does what torch does for a tensor of this size. Returns the address."""
     pool = getattr(routed, "pool", None)
     assert pool is not None, "torch's own memory"
     block = _library.library().moeMemPoolAlloc(size, 0, None)
@@ -86,7 +86,7 @@ class WindowPoolTest(unittest.TestCase):
             self.addCleanup(patch.stop)
 
     def largest(self, comm):
-        """The largest free block of the heap, as the refusal of a larger one says it."""
+        """The largest free block of the heap. The refusal of a larger block names it."""
         try:
             comm.window((2 * HEAP,))
         except moecomm.InvalidArgument as error:

@@ -20,7 +20,7 @@ void clearDevice(std::uint8_t* memory, std::size_t bytes, int device);
 Memory allocatePinned(std::size_t bytes, int device);
 
 // Memory that processes map through a file descriptor (CUDA's virtual memory management). A mapping keeps the memory
-// alive, so it may outlive its owner, and addresses that come again are other memory.
+// alive, so it may outlive its owner. An address that is used again may be other memory.
 struct SharedDeviceMemory {
   Memory memory;
   std::size_t bytes;  // as it is mapped: a multiple of the device's granularity

@@ -29,8 +29,8 @@ inline constexpr int kFewWarps = 8, kFewRows = 2;
 inline constexpr int kSmallMoveShare = 4;
 // The most blocks per token in small LL operations.
 inline constexpr int kSmallBlocksPerToken = 2;
-// LL: with fewer tokens, own rows arrive sooner through slots, together with the others' rows, than in a round of their
-// own.
+// LL: the fewest tokens for which own rows go straight to the output. With fewer, own rows arrive sooner through slots,
+// with the rows of other ranks.
 inline constexpr int kStraightTokensMin = 64;
 // For larger HT operations that also sum rows here, and for those that only move rows if the link's speed is not known.
 // On four GPUs more multiprocessors were not faster. LL takes all multiprocessors, unless it waits for a kernel that

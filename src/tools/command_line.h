@@ -22,7 +22,7 @@ struct Note {
   std::string term, text;
 };
 
-// What help says below the options, and the manual page in sections of the same names. Empty ones are left out.
+// Texts that help shows below the options, and the manual page in sections of the same names. Empty ones are left out.
 struct ProgramNotes {
   std::vector<Note> exitStatus;
   std::vector<Note> environment;

@@ -76,7 +76,7 @@ Report makeReport() {
   moeGetVersion(&report.version);
   lookAround(&report);
   report.backends.push_back(probeBackend("host", moeBackendHost));
-  // If the driver or the GPU is missing, the search for GPUs knows the cause best. A build without CUDA lacks more.
+  // If the driver or the GPU is missing, the search for GPUs knows the cause best. Builds without CUDA report that.
   const std::string& reason = report.topology.gpus.reason;
   report.backends.push_back(reason.empty() || MOECOMM_WITH_CUDA == 0 ? probeBackend("cuda", moeBackendCuda)
                                                                      : BackendStatus{"cuda", false, reason});

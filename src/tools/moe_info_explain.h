@@ -22,7 +22,7 @@ struct ExplainedShape {
   int sms = 0;  // 0: the library's choice
 };
 
-// What the machine has, as far as it matters.
+// The parts of the machine that the choices depend on.
 struct ExplainingMachine {
   int processors = 0;        // of this host
   int multiprocessors = 0;   // of its first GPU; 0: there is none

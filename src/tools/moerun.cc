@@ -1,5 +1,5 @@
-// moerun starts N ranks of a program, on this machine or over ssh, and gives each its place in the group. Of the
-// library it knows only the names of the environment variables.
+// moerun starts N ranks of a program, on this machine or over ssh, and gives each its place in the group. It
+// knows nothing of the library but the names of the environment variables.
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/random.h>
@@ -109,8 +109,8 @@ const char* loopbackHost() {
   return onlyIpv6 ? "[::1]" : "127.0.0.1";
 }
 
-// A port for rank 0, and what keeps other moeruns of this machine from choosing it before rank 0 listens there: a name
-// among the abstract sockets, which are those of one network, as ports are. The name is free when moerun has ended.
+// A port for rank 0, and an abstract socket whose name claims it. Until moerun ends, the claim keeps other moeruns of
+// this machine from choosing the port before rank 0 listens there. Such names belong to one network, as ports do.
 struct ClaimedPort {
   std::uint16_t number;
   Fd claim;  // none where there are no such sockets

@@ -1,5 +1,5 @@
-// Text that all programs share: lines that fit a terminal, versions, and what becomes of standard output. It includes
-// little, unlike command_line.h.
+// Functions that all programs share: lines that fit a terminal, versions, and a check of standard output. This header
+// includes little, unlike command_line.h.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What moe_top shows, for programs.
+// The output of moe_top as JSON, for programs.
 #include <nlohmann/json.hpp>
 
 #include "tools/moe_top.h"

@@ -125,7 +125,7 @@ std::int64_t endOf(const RankDump& dump, const DumpedStep& step) {
   return step.end != 0 ? step.end : std::max(dump.taken, step.begin);
 }
 
-// From the begin of the late rank's step to the wait; to the end of the step itself, if the wait ended before that.
+// The arrow begins with the late rank's step. It leads to the wait, or to the end of `step` if the wait ended before.
 void addArrow(TraceWriter* trace, const RankDump& dump, const DumpedStep& step, const StepsByRank& ranks) {
   const std::optional<int> late = lateRankOf(step, dump.rank, ranks, dump.clockError);
   if (!late) return;

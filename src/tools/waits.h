@@ -1,4 +1,4 @@
-// Which rank kept which waiting, from the dumps of a job's ranks. These are pure functions.
+// Finds from the dumps of a job's ranks which rank kept which other rank waiting. These are pure functions.
 #pragma once
 
 #include <string>
@@ -32,8 +32,8 @@ struct Verdict {
   int rank = -1;  // -1: nobody stands out
   std::string sentence;
 };
-// The slowest rank: the one that the others waited for, much longer than for any other. Where waits are not known, the
-// one that begins its steps last.
+// The slowest rank: the others waited for it much longer than for any other rank. Where waits are not known, it is the
+// rank that begins its steps last.
 Verdict slowestRank(const std::vector<RankDump>& dumps);
 
 }  // namespace moe::tools

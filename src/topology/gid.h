@@ -12,7 +12,7 @@ namespace moe::topology {
 
 using Gid = std::array<std::uint8_t, 16>;  // in network order, like an IPv6 address
 
-// Of the form ::ffff:a.b.c.d.
+// True for addresses of the form ::ffff:a.b.c.d.
 bool isIpv4(const Gid& gid);
 
 // How suitable an address is, best first. Link-local ones may be of either family.

@@ -32,8 +32,8 @@ int rdmaMtuOf(long interfaceMtu);
 int pathMtu(int mine, int theirs, int most);
 
 // The number of queue pairs per peer: `wanted`, or for 0 the default of 4, or fewer if that makes more than 2048 in
-// all. If the adapter's `limit` (0: not known) does not allow that many, fewer will do unless a number was asked for.
-// Throws moe::Error if it was, or if there is not one for each peer.
+// all. If the adapter's `limit` (0: not known) does not allow that many, there are fewer. Throws moe::Error if `wanted`
+// is not 0 then, or if there is not one for each peer.
 int queuePairsPerPeer(int wanted, int limit, int peers);
 
 // How long a port tries before it gives up a peer. Real adapters take somewhat longer, never shorter.

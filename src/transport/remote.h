@@ -54,7 +54,7 @@ class RemoteTransport {
   virtual ~RemoteTransport() = default;
 
   virtual int kind() const = 0;  // a moeTransport value
-  // What the others must know to connect to this rank. The cards of all ranks are gathered between construction and
+  // The data that the others need to connect to this rank. The cards of all ranks are gathered between construction and
   // connect.
   virtual CardBytes card() const = 0;
   // Connects to every peer; afterwards puts flow. cards: [nranks]. All ranks call it at the same time. Throws an Error

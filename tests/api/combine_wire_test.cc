@@ -151,8 +151,7 @@ TEST_P(CombineWire, RowsWhereCodedOnesGoAreRefused) {
     args.wire = c.wire;
     args.out = context.arena.take(4096 * 8);
     EXPECT_EQ(moeCombine(step.handle(), &args, context.stream()), moeInvalidArgument);
-    EXPECT_TRUE(
-        says(context.error(), "in moeHandleGetView's combineRows, but with args.wire rows are coded into that memory"));
+    EXPECT_TRUE(says(context.error(), "in moeHandleGetView's combineRows, but args.wire codes rows into that memory"));
     step.combine();  // the communicator goes on
     step.checkCombine();
   });

@@ -315,7 +315,7 @@ TEST_P(LocalOnly, NobodyWaitsForARankThatNeverCalls) {
   });
 }
 
-// A handle of localOnly is a handle of the communicator: it fails with it, and goes with it.
+// A handle with localOnly belongs to the communicator: it fails with the communicator, and is freed with it.
 TEST_P(LocalOnly, EndsWithItsCommunicator) {
   inEveryLayout([&](moeHandleConfig_t shape) {
     shape.localOnly = 1;

@@ -176,7 +176,7 @@ TEST_P(Placements, ThatCannotBeAreRefusedAndChangeNothing) {
     refusesElement(ranks, 0, -1, "placement.ranks[0] is -1, must be 0..1");
     refusesElement(local, 2, 2, "placement.localExperts[2] is 2, but rank 1 has 2 local experts");
     refusesElement(local, 2, -1, "placement.localExperts[2] is -1, but rank 1 has 2 local experts");
-    refusesElement(local, 3, 0, "local expert 0 of rank 1 is named twice, at last by physical expert 3");
+    refusesElement(local, 3, 0, "local expert 0 of rank 1 is named twice, the second time by physical expert 3");
     moePlacement_t wrong = right();
     wrong.physicalExperts = 5;
     refuses(wrong, "placement.physicalExperts is 5, must be 1..4");

@@ -32,8 +32,8 @@ struct LoopEnd {
 struct RankEnd {
   LoopEnd loop;             // also says why it could not join
   std::string sentence;     // the failure's, if there was one
-  bool left = false;        // moeCommDestroy succeeded ...
-  double leaveSeconds = 0;  // ... and took this long
+  bool left = false;        // moeCommDestroy succeeded
+  double leaveSeconds = 0;  // time that moeCommDestroy took
   Held before;              // the resources that the process held when it began
 
   // Both the call that failed and leaving took less time than this.

@@ -17,7 +17,7 @@ void arm(bool armed) {
 }
 
 // True if the sentence names the rank in which calls fail. While ranks join, rank 0's process may also end when another
-// rank fails. A rank that comes after that finds no rendezvous that could tell it why.
+// rank fails. A rank that comes later finds no rendezvous, and so no reason.
 bool namesTheCulprit(const RankEnd& end) {
   const auto says = [&](const char* words) { return end.sentence.find(words) != std::string::npos; };
   const std::string culprit = std::getenv("FAULT_VICTIM");  // any: where many calls fail, any rank may be named

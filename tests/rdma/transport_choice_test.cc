@@ -1,5 +1,6 @@
-// Which transport leads to other domains, and which thread or step rings the adapter. A backend that cannot share what
-// the better way needs forces the next one. Ranks are in one process, over the adapter in software of tests/fake_mlx5.
+// Which transport leads to other domains, and which thread or step rings the adapter. If a backend cannot share the
+// pages that the better way needs, ranks take the next way. Ranks are in one process, over the adapter in software of
+// tests/fake_mlx5.
 #include "rdma/rdma_world.h"
 #include "transport/transports.h"
 #include "unit/forwarding_backend.h"
@@ -101,7 +102,7 @@ TEST(TransportChoice, AThreadRingsForStepsThatDoNotReachTheRegisters) {
 TEST(TransportChoice, AThreadPostsForStepsThatDoNotReachTheQueues) {
   LogLines lines;
   expectWorks({HostPages::memory}, moeTransportVerbs, &lines);
-  // The rank that cannot logs a warning. The others only report the fact.
+  // The rank that cannot use IBGDA logs a warning. The others only report the fact.
   expectSaid(lines,
              "warn: moecomm warn [rank 0/2] init: IBGDA is not used between domains: rank 0: this GPU "
              "cannot reach an adapter's queue");
@@ -121,7 +122,7 @@ TEST(TransportChoice, WhoIsToRingByItselfIsRefusedIfItCannot) {
   }
 }
 
-// One rank that cannot is enough, and all ranks name it.
+// One rank that cannot use a transport is enough, and all ranks name it.
 TEST(TransportChoice, AllTakeWhatEveryRankHas) {
   LogLines lines;
   MemberOptions options = overRdma(&lines);

@@ -84,7 +84,7 @@ TEST_P(Rails, BothAdaptersOfARankCarryItsPuts) {
     const std::uint64_t first = takenBy(0), second = takenBy(1);
     exchange(members, 30);
     const std::uint64_t byFirst = takenBy(0) - first, bySecond = takenBy(1) - second;
-    // Half of the connections each. The words that acknowledge the reading all go by one connection.
+    // Each adapter has half of the connections. The words that acknowledge the reading all go by one connection.
     constexpr std::uint64_t kEach = 30 * 2 * kConnections / 2 * (kRows + 1);
     EXPECT_GE(byFirst, kEach);
     EXPECT_GE(bySecond, kEach);

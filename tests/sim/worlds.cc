@@ -14,7 +14,7 @@ using test::Trouble;
 
 constexpr std::uint64_t kTimeoutNs = 10'000'000'000;
 // No rank may run longer than this without a failure. A stall is far shorter than the timeout, but a world may have a
-// dozen of the long ones in a row: one in 10^4 takes more than a quarter of the timeout.
+// dozen long stalls in a row. One world in 10^4 takes more than a quarter of the timeout.
 constexpr std::uint64_t kWorkNsMax = kTimeoutNs / 2;
 
 Faults drawFaults(const Scenario& world, Mishap mishap, Rng& rng) {

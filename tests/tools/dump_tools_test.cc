@@ -214,7 +214,7 @@ TEST(DumpTools, DrawArrowsFromLateRanksToTheWaitsForThem) {
   EXPECT_EQ(arrowsOf(dumps), std::vector<std::string>{"4 -> 2 at 10100.0, 10999.999"});
   dumps[0].steps[1].worstWaitNs = 999;
   EXPECT_EQ(arrowsOf(dumps), std::vector<std::string>()) << "too short";
-  // Where nobody noted whom it waited for, it is the rank that began last.
+  // If no rank has noted for which rank it waited, the arrow begins at the rank that began last.
   dumps[0].steps[1].worstRank = -1;
   dumps[0].steps[1].firstWaitEnd = dumps[0].steps[1].begin + 200'000;
   EXPECT_EQ(arrowsOf(dumps), std::vector<std::string>{"4 -> 3 at 10100.0, 10199.999"});

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/lint.py checks again what has changed, the users of what has changed, and what did not pass."""
+"""scripts/lint.py checks files again that have changed, their users, and files that did not pass."""
 import json
 import os
 import pathlib

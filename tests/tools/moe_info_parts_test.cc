@@ -1,4 +1,4 @@
-// What moe_info answers to --check and --explain.
+// Tests the answers of moe_info to --check and --explain.
 #include <gtest/gtest.h>
 
 #include <stdexcept>

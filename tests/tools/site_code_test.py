@@ -147,7 +147,7 @@ class ThePythonPackage(Case):
     """The package itself, and copies of it with a planted fault."""
 
     def planted(self, path, before, after):
-        """What the generator says of a copy of the package with another text."""
+        """The generator's output for a copy of the package with another text."""
         copy = self.folder / "moecomm"
         if not copy.exists():
             shutil.copytree(ROOT / make_pages.PACKAGE, copy)

@@ -88,7 +88,7 @@ TEST(BootstrapLeave, WaitsForCompanyThatStaysNoLongerThanItsPatience) {
   }));
 }
 
-// No rank waits for company that has failed.
+// No rank waits for ranks that have failed.
 TEST(BootstrapLeave, DoesNotWaitForCompanyThatFailed) {
   Meet watching(4);
   Meet gone(4);

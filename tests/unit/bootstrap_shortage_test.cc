@@ -20,7 +20,7 @@ moeUniqueId_t idFor(std::uint16_t port) {
   return bootstrap::uniqueIdFor("127.0.0.1", port, kOwnSecret, 20s);
 }
 
-// Throws unless joining fails with moeSystemError and such a sentence, followed by the limit.
+// Throws unless joining fails with moeSystemError and this sentence, followed by the limit.
 void expectRefusal(const moeUniqueId_t& id, int rank, int nranks, const std::string& sentence) {
   const Outcome outcome = outcomeOf([&] { Bootstrap::join(id, optionsOf(rank, nranks)); });
   if (outcome.result == moeSystemError && outcome.sentence.rfind(sentence + " (limit ", 0) == 0) return;

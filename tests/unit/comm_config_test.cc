@@ -266,8 +266,8 @@ TEST(ConfigTable, CoversEveryFieldOfTheStructButThePointersOfTheProgram) {
     EXPECT_EQ(setting.field != nullptr, !std::holds_alternative<std::monostate>(setting.source)) << setting.variable;
     if (setting.field != nullptr) ++fields;
   }
-  // 12 int32, 2 int64 and the interface's name lie between `size` and the log function. Behind the functions come
-  // those of domains, how many sets and staging areas there are, and two folders.
+  // 12 int32, 2 int64 and the interface's name lie between `size` and the log function. After the functions come the
+  // fields of domains, the numbers of sets and staging areas, and two folders.
   EXPECT_EQ(offsetof(moeConfig_t, log), sizeof(std::size_t) + 12 * 4 + 2 * 8 + sizeof(char*));
   EXPECT_EQ(offsetof(moeConfig_t, watchFolder), sizeof(moeConfig_t) - sizeof(char*));
   EXPECT_EQ(offsetof(moeConfig_t, dumpFolder), offsetof(moeConfig_t, stagingAreas) + sizeof(std::int32_t));

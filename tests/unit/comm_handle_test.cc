@@ -103,7 +103,7 @@ TEST(Handle, CapturedRoutesAreWaitedForOnlyWhileThereIsNoOther) {
   EXPECT_EQ(handle.counts().rows, Alone::kTokens);
 }
 
-// The table stays where it is, and without a placement it is that of the even spread: for graphs that use it.
+// The table keeps its address for graphs that use it. Without a placement it is that of the even spread.
 TEST(Handle, ACapturedRouteFollowsLaterPlacements) {
   Alone rank;
   Handle& handle = rank.makeHandle(moeModeHt, moeLayoutFlat);

@@ -1,4 +1,4 @@
-// The records that are left out of a ring that was copied while it was written, and the form of texts in JSON.
+// Tests two things: records are left out if the ring was written while it was copied, and texts are escaped in JSON.
 #include <gtest/gtest.h>
 
 #include <filesystem>

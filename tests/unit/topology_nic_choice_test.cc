@@ -184,7 +184,7 @@ TEST(NicChoice, GivesAsManyAsAreAskedFor) {
   two.nicsPerGpu = 2;
   EXPECT_EQ(takers(load("few_nics").choose(two)),
             "mlx5_0+mlx5_1 mlx5_0+mlx5_1 mlx5_0+mlx5_1 mlx5_0+mlx5_1 mlx5_0+mlx5_1 mlx5_0+mlx5_1");
-  // The second adapter is the socket's other one, which is nearer than those of the other socket.
+  // The second adapter is the other one of the same socket, which is nearer than those of the other socket.
   EXPECT_EQ(takers(load("two_sockets").choose(two)).substr(0, 27), "mlx5_0+mlx5_1 mlx5_0+mlx5_1");
 }
 

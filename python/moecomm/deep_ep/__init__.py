@@ -38,7 +38,7 @@ __all__ = [
     "topk_idx_t",
 ]
 
-# What engines import from DeepEP's submodules.
+# The names that engines import from DeepEP's submodules.
 _SUBMODULES = {
     "deep_ep.buffer": ("Buffer",),
     "deep_ep.utils": ("EventHandle", "EventOverlap"),

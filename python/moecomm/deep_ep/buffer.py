@@ -40,7 +40,7 @@ class Buffer(HighThroughput, LowLatency):
     async_finish             the current stream does not wait for the call; the event that it returns does
     allocate_on_comm_stream  outputs are made on the communication stream, get_comm_stream()
 
-    Raises NotImplementedError for enable_shrink and use_fabric, which moecomm has not."""
+    Raises NotImplementedError for enable_shrink and use_fabric, which moecomm does not have."""
 
     num_sms: int = 20
     _num_sms_chosen = False
@@ -80,8 +80,8 @@ class Buffer(HighThroughput, LowLatency):
         self._local: Dict[bool, torch.Tensor] = {}
 
     def destroy(self) -> None:
-        """Frees everything but what handles of this Buffer still need, which other Buffers of the group may be given:
-        that goes with the last of them. All work must have run. Not collective. Raises InvalidUsage unless
+        """Frees everything that no handle of this Buffer needs. Other Buffers of the group may be given these handles.
+        The rest is freed with the last handle. All work must have run. Not collective. Raises InvalidUsage unless
         explicitly_destroy was set, as DeepEP does."""
         if not self.explicitly_destroy:
             raise errors.InvalidUsage("destroy() is called, but explicitly_destroy is False")
@@ -142,8 +142,8 @@ class Buffer(HighThroughput, LowLatency):
     def get_local_buffer_tensor(
         self, dtype: torch.dtype, size: Optional[torch.Size] = None, offset: int = 0, use_rdma_buffer: bool = False
     ) -> torch.Tensor:
-        """A tensor over memory that nothing else uses, kept until a larger one is asked for. DeepEP's is over its
-        communication buffer, which callers zero between shapes: here that does nothing, and need not be done.
+        """A tensor over memory that nothing else uses, kept until a larger one is asked for. DeepEP's tensor is over
+        its communication buffer, which callers zero between shapes. Here zeroing is unnecessary and has no effect.
 
         dtype   of the tensor
         size    of the tensor; None: all of num_nvl_bytes, with use_rdma_buffer of num_rdma_bytes, behind offset
@@ -182,7 +182,7 @@ class Buffer(HighThroughput, LowLatency):
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> Layout:
-        """What dispatch() will send. Local, by plain torch on the communication stream.
+        """The layout of the rows that dispatch() will send. Local, by plain torch on the communication stream.
 
         topk_idx     [tokens, topk] int64 or int32: global expert, -1 = unused
         num_experts  a multiple of the ranks

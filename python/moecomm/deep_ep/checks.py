@@ -39,7 +39,8 @@ def require(
 
 
 def form_of(tensor: Any) -> Any:
-    """All that require() looks at, as a key. What is no tensor, or of another class, has one that is never found."""
+    """A key with everything that require() checks. None has the key None. Other values that are no plain tensor have a
+    key that is never found."""
     if tensor.__class__ is torch.Tensor:
         return tensor.shape, tensor.dtype, tensor.device, tensor.is_contiguous()
     return None if tensor is None else object()

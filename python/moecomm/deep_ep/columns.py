@@ -1,6 +1,6 @@
 """Rows that are wider than their communicator takes. A cached dispatch or a combine uses the communicator of its route,
-whose rows may have been narrower: then the columns travel in several calls. All ranks cut alike, since rows are as wide
-on each of them, and so are the communicators."""
+whose rows may have been narrower: then the columns travel in several calls. All ranks cut alike, since their rows have
+the same width, and their communicators the same sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Sizes = Dict[str, Any]  # of a communicator
 
 
 class Array(NamedTuple):
-    """Rows that travel, and what they become."""
+    """Rows that are sent, and the output for the rows that arrive."""
 
     given: torch.Tensor
     out: torch.Tensor
@@ -41,7 +41,7 @@ def row_bytes(rows: torch.Tensor) -> int:
 
 
 def fits(rows: torch.Tensor, sizes: Sizes) -> bool:
-    """Whether rows travel in one call, or are such that it refuses them."""
+    """Whether rows travel in one call. Also true for rows that the call refuses."""
     found = row_bytes(rows)
     return found <= sizes["row_bytes_max"] or found % ALIGNMENT != 0
 
@@ -71,7 +71,7 @@ def dispatch(
     describe: Optional[Describe] = None,
     **options: Any,
 ) -> None:
-    """Handle.dispatch of rows, and of side, which `beside` has as a payload. On torch's current stream."""
+    """Handle.dispatch of rows and side, on torch's current stream. `beside`: side as a payload."""
     apart = side is not None and row_bytes(side.given) > sizes["side_bytes_max"]
     if not apart and fits(rows.given, sizes):
         native.dispatch(rows.given, rows.out, payloads=beside, describe=describe, **options)
@@ -94,7 +94,7 @@ def combine(
     grads: Optional[Grads],
     **options: Any,
 ) -> None:
-    """Handle.combine of rows. `lane`: whose stream options has."""
+    """Handle.combine of rows. `lane`: the Lane to which the stream in options belongs."""
     if fits(rows.given, sizes):
         native.combine(rows.given, rows.out, grads=grads, **options, **biases)
     else:
@@ -133,8 +133,8 @@ def _make(native: Handle, name: str, calls: List[_Columns], call: Callable[[_Col
 
 
 def _end(native: Handle, name: str, error: Exception, left: Sequence[torch.Tensor], stream: Any) -> None:
-    """Takes part in the calls that are left, since other ranks make them unless they have heard of the refusal. Of that
-    of a low-latency combine they never hear."""
+    """Takes part in the calls that are left, since other ranks make them unless they have heard of the refusal. They
+    never hear of a refused low-latency combine."""
     heard = native.hears_at_once and not (name == "combine" and native.mode == "ll")
     if heard or not took_part(error):
         return
@@ -143,7 +143,7 @@ def _end(native: Handle, name: str, error: Exception, left: Sequence[torch.Tenso
 
 
 def take_part(native: Handle, sizes: Sizes, name: str, error: Exception, stream: Any, given: Dict[str, Any]) -> None:
-    """Handle.take_part in all calls of a dispatch or a combine, as far as x tells how many they are."""
+    """Handle.take_part in all calls of a dispatch or a combine, as far as x shows their number."""
     x = given.get("x")
     if name == "combine" and isinstance(x, torch.Tensor) and x.dtype not in SUMMED:
         x = x.to(torch.bfloat16)  # as the other ranks most likely have it

@@ -10,7 +10,7 @@ from ..torch.memory import tensor_at
 from ..values import integer
 from .routes import Route
 
-# What DeepEP's tuple has, in one domain and across domains.
+# The entries of DeepEP's tuple, in one domain and across domains.
 ONE_DOMAIN = (
     "rank_prefix_matrix",
     "channel_prefix_matrix",

@@ -72,13 +72,13 @@ class EPHandle:
 
 
 def _calls(given: Dict[str, Any]) -> Sequence[str]:
-    """Those of a dispatch, like the latest one's."""
+    """The library's calls in a dispatch: the same as in the latest one."""
     ring = given["self"].__dict__.get("_latest_rings", {}).get("dispatch")
     return AT_ONCE if ring is not None and ring.handles and ring.handles[0].mode == "ll" else ROUTED
 
 
 class _Unrouted(NamedTuple):
-    """What a low-latency dispatch routes by, when it sends."""
+    """The arguments by which a low-latency dispatch routes when it sends."""
 
     maker: RouteMaker
     native: Handle
@@ -86,7 +86,7 @@ class _Unrouted(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """How a dispatch is queued, and what it does besides."""
+    """How a dispatch is queued, and its further options."""
 
     previous_event: Optional[EventHandle]
     asynchronous: bool
@@ -196,11 +196,11 @@ class ElasticBuffer:
     get_logical_domain_size = get_physical_domain_size
 
     def get_theoretical_num_sms(self, num_experts: int, num_topk: int, *_: Any, **__: Any) -> int:
-        """0, whatever num_experts and num_topk are: as num_sms of a call it lets the library choose."""
+        """0 for all num_experts and num_topk: a call with num_sms=0 leaves the choice to the library."""
         return 0
 
     def get_theoretical_num_qps(self, num_sms: int) -> int:
-        """0, whatever num_sms is: moecomm has no such number."""
+        """0 for all num_sms: moecomm has no such number."""
         return 0
 
     def get_comm_stream(self) -> Any:

@@ -35,7 +35,7 @@ class EventHandle:
 
 
 class EventOverlap:
-    """What dispatch and combine return as `event`. As a context manager it lets the current stream wait at the end of
+    """The `event` that dispatch and combine return. As a context manager it lets the current stream wait at the end of
     the block. `event` is None after a call without async_finish: the current stream waits for such a call anyway, so
     waiting again does nothing. `extra_tensors` are kept alive as long as this object."""
 
@@ -77,8 +77,8 @@ class EventOverlap:
 
 
 class Lane:
-    """Where a Buffer queues its work: on a stream of its own, if the caller lets the work run beside that of the current
-    stream, else on the current one. On CPUs there is no stream, and every call returns after its work."""
+    """The stream on which a Buffer queues its work: one of its own, if the caller lets the work run beside that of the
+    current stream, else the current one. On CPUs there is no stream, and every call returns after its work."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -94,7 +94,7 @@ class Lane:
         previous_event: Union[None, EventHandle, EventOverlap],
         asynchronous: bool = False,
     ) -> Any:
-        """The stream of a call, behind comm's steps. The own stream waits for previous_event or else for the current
+        """The stream of a call, after comm's steps. The own stream waits for previous_event or else for the current
         one. A call that is not asynchronous and has no event ends before anything else begins on the current stream, so
         it needs neither another stream nor events."""
         if self.stream is None:
@@ -126,7 +126,7 @@ class Lane:
 
         used  tensors of the current stream. If they are freed while the own stream still works, it keeps their memory
         made  tensors that were made on the own stream and that the caller gets
-        outputs  with `there` such ones too, else of the current stream"""
+        outputs  tensors of the own stream with `there`, else of the current stream"""
         if self.stream is None:
             return EventOverlap(EventHandle() if asynchronous else None)
         if stream is not self.stream:

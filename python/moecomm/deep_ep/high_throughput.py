@@ -75,7 +75,7 @@ def in_columns(scales: torch.Tensor) -> torch.Tensor:
 
 
 class Payload:
-    """Rows, and what travels beside them: scales, padded to 16 bytes."""
+    """Rows, and the scales beside them, padded to 16 bytes."""
 
     def __init__(self, x: Any, device: torch.device):
         rows: Any = x
@@ -89,7 +89,7 @@ class Payload:
         self.tokens, hidden = self.rows.shape
         self.row_bytes = hidden * max(2, self.rows.element_size())  # as bfloat16, which combine will bring back
         self.scales: Optional[torch.Tensor] = scales
-        self.side: Optional[torch.Tensor] = None  # since pack()
+        self.side: Optional[torch.Tensor] = None  # set by pack()
         self.side_bytes = 0
         if scales is not None:
             require(scales, "x[1]", "[tokens, scales]", (self.tokens, None), (), device, contiguous=False)
@@ -102,7 +102,7 @@ class Payload:
             self.side = torch.nn.functional.pad(self.scales, (0, padding)).contiguous()
 
     def beside(self, out_side: Optional[torch.Tensor]) -> Tuple[parts.Payload, ...]:
-        """The payloads of Handle.dispatch, since pack()."""
+        """The payloads of Handle.dispatch, after pack()."""
         return () if self.side is None else (parts.Payload(self.side, out_side, "array"),)
 
     def output(self, count: int) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
@@ -112,12 +112,13 @@ class Payload:
     def send_again(
         self, native: Handle, sizes: Dict[str, Any], out: torch.Tensor, out_side: Optional[torch.Tensor], **options: Any
     ) -> None:
-        """Handle.dispatch along an earlier route, whose communicator has these sizes. On torch's current stream."""
+        """Handle.dispatch along an earlier route. `sizes` are those of the route's communicator. On torch's current
+        stream."""
         side = None if self.side is None or out_side is None else columns.Array(self.side, out_side)
         columns.dispatch(native, sizes, columns.Array(self.rows, out), side, self.beside(out_side), **options)
 
     def unpack(self, rows: torch.Tensor, side: Optional[torch.Tensor], column_major: bool = False) -> Rows:
-        """What dispatch() returns as recv_x, on torch's current stream."""
+        """The recv_x that dispatch() returns, on torch's current stream."""
         if side is None or self.scales is None:
             return rows
         scales = side[:, : self.scales.shape[1]]
@@ -134,8 +135,8 @@ class _Call(NamedTuple):
 
     @property
     def allocates_there(self) -> bool:
-        """Behind previous_event the communication stream runs ahead of the current one, where memory that the latter
-        has freed may still be in use."""
+        """With previous_event the communication stream may run ahead of the current stream, and memory that the current
+        stream has freed may still be in use."""
         return self.allocate_on_comm_stream or self.previous_event is not None
 
 
@@ -241,7 +242,7 @@ class HighThroughput:
         maker = self.routes.high_throughput(
             request.experts, topk, index_type, sizes, payload.tokens, layout="flat"
         )
-        # Within torch.autograd.Function.forward, which turns gradients off, tensors still say whether they want some.
+        # torch.autograd.Function.forward turns gradients off, but tensors still know there whether they require some.
         route, native = maker.next(backward=payload.rows.requires_grad)
         stream = self.lane.start(maker.comm, call.previous_event, call.async_finish)
         with self.lane.on(stream):
@@ -280,7 +281,7 @@ class HighThroughput:
     def grow(self, native: Handle, stream: Any, error: errors.MoeError, tokens: int, bound: int) -> bool:
         """After a route that raised `error`: whether some rank had more tokens than the communicator takes, and nothing
         else was wrong. The next dispatch then makes a larger one. A rank with too many tokens takes part in the route
-        with a refusal, of which all ranks hear alike, so all of them come here and exchange what they wanted.
+        with a refusal. All ranks hear of it alike, so all of them come here and exchange their numbers of tokens.
 
         tokens  of this rank; -1: it has refused for another reason"""
         if self.lane.stream is not None:
@@ -327,12 +328,12 @@ class HighThroughput:
     def _send_by_mask(
         self, request: _Request, per_expert: torch.Tensor, call: _Call
     ) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
-        """Each rank counts as one expert. Without num_worst_tokens, the ranks first exchange through the group, which is
-        slow, how many rows experts get and to how many ranks a token goes."""
+        """Each rank counts as one expert. Without num_worst_tokens, the ranks first exchange through the group how many
+        rows experts get and to how many ranks a token goes. That is slow."""
         assert request.mask is not None
         large = self.group_size > TOPK_LIMIT
         if request.worst:
-            if large and self.device.type == "cpu":  # elsewhere the route sees it, since nothing may wait here
+            if large and self.device.type == "cpu":  # on GPUs nothing may wait here, and the route finds it
                 _require_few({self.rank: most_ranks(request.mask)})
             return self._send(request._replace(topk=min(self.group_size, TOPK_LIMIT)), call)
         local = per_expert.shape[0] // self.group_size
@@ -347,7 +348,7 @@ class HighThroughput:
     def _send_as_told(
         self, request: _Request, local: int, told: List[Any], call: _Call
     ) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
-        """told: by rank, the rows that it sends to each expert and the most ranks of a token; or why it refuses."""
+        """told: for each rank, its rows for each expert and the most ranks of a token; or the text of its refusal."""
         for rank, one in enumerate(told):
             if isinstance(one, str):
                 raise errors.InvalidUsage(f"rank {rank} has refused its arguments: {one}")
@@ -362,7 +363,7 @@ class HighThroughput:
         return (*found[:3], [round_up(count, request.alignment) for count in counts], *found[4:])
 
     def tell_refusal(self, given: Dict[str, Any], error: Exception) -> None:
-        """The other ranks of a dispatch by a mask wait for what this rank tells them, before they route."""
+        """Tells the other ranks of a refused dispatch by a mask, which wait for this rank before they route."""
         exchanges = given.get("is_token_in_rank") is not None and not given.get("num_worst_tokens")
         routes = given.get("handle") is None and given.get("topk_idx") is None
         if exchanges and routes and not getattr(error, "is_behind_exchange", False):
@@ -428,7 +429,7 @@ class HighThroughput:
         """The rows of a combine, and its biases for Handle.combine, after a check of all its arrays."""
         due: Tuple[int, Optional[int]] = (handle.rows, None)
         if isinstance(x, torch.Tensor) and x.numel() == 0 and x.dim() > 2:
-            x = x.reshape(0, x.shape[-1])  # engines pass what their experts made of no rows
+            x = x.reshape(0, x.shape[-1])  # engines pass the output of experts that got no rows
         require(x, "x", "[rows of the dispatch, hidden]", due, SUMMED, self.device)
         biases = unpack_bias(bias, x, handle.tokens)
         if topk_weights is not None:

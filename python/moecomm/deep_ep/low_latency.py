@@ -24,8 +24,8 @@ Hook = Optional[Callable[[], None]]
 class LowLatencyHandle(tuple[Any, ...]):
     """The `handle` of low_latency_dispatch(), a tuple with DeepEP's entries:
 
-    [0]  [local experts, ranks * num_max] int32: source token of each row. Made anew by each access, on torch's current
-         stream, so only once the rows have come: behind the event or the hook
+    [0]  [local experts, ranks * num_max] int32: source token of each row. Each access makes it anew on torch's current
+         stream. Access it only after the event or the hook, when the rows have arrived
     [1]  [local experts, ranks] int64: first row of each source << 32 | its rows
     [2], [3], [4]  num_max_dispatch_tokens_per_rank, hidden, num_experts
 
@@ -59,7 +59,7 @@ class LowLatencyHandle(tuple[Any, ...]):
 
 
 class _Shape(NamedTuple):
-    """What follows from the forms of a dispatch's arguments, found once.
+    """The values that follow from the forms of a dispatch's arguments, computed once per form.
 
     tokens, topk, hidden  of this rank's rows
     places   [local experts, rows of each]
@@ -219,7 +219,7 @@ class LowLatency:
         async_finish: bool,
         hook: bool,
     ) -> _Shape:
-        """Checks the arguments of a dispatch of another form than before."""
+        """Checks the arguments of a dispatch whose form is new."""
         num_max = integer(num_max, "num_max_dispatch_tokens_per_rank", 1)
         local = require_divisible(integer(num_experts, "num_experts", 1), self.group_size)
         require(x, "x", "[tokens, hidden]", (None, None), (torch.bfloat16,), self.device)
@@ -315,7 +315,7 @@ class LowLatency:
         return_recv_hook: bool,
         out: Optional[torch.Tensor],
     ) -> None:
-        """Checks the arguments of a combine of another form than before."""
+        """Checks the arguments of a combine whose form is new."""
         tokens, hidden, entries = shape.tokens, shape.hidden, (shape.tokens, shape.topk)
         places = (*shape.places, hidden)
         require(x, "x", "[local experts, ranks * num_max, hidden]", places, (torch.bfloat16,), self.device)
@@ -364,7 +364,7 @@ class LowLatency:
         return require(stats, name, "[ranks]", (ranks,), (torch.int64,), self.device)
 
     def _start(self, comm: Any, async_finish: bool, return_recv_hook: bool) -> Any:
-        """The stream of a call: with a hook the current one, where both halves belong."""
+        """The stream of a call. With a hook it is the current stream, because both halves run there."""
         return self.lane.start(comm, None, async_finish and not return_recv_hook)
 
     def _end(

@@ -57,7 +57,7 @@ def agree(members: Members) -> Tuple[Dict[str, Any], int]:
 
 
 def _domain_size(hosts: List[str], settings: Dict[str, Any]) -> int:
-    """As moeConfig_t.domainSize explains."""
+    """The ranks of a domain, by the rules of moeConfig_t.domainSize."""
     if settings.get("domain_size"):
         return int(settings["domain_size"])
     size = hosts.count(hosts[0])
@@ -66,10 +66,10 @@ def _domain_size(hosts: List[str], settings: Dict[str, Any]) -> int:
 
 
 class Group:
-    """A communicator, what it is large enough for, and its rings by shape. A Buffer and the routes of its handles hold
+    """A communicator, its sizes, and its rings by shape. A Buffer and the routes of its handles hold
     this object, so that the communicator ends with the last of them: a backward pass may come after the Buffer has been
-    replaced. That is not collective. Ranks let go at different times, and a rank that has let go calls nothing that
-    the others could wait for."""
+    replaced. Its end is not collective. Ranks let go at different times, and a rank that has let go makes no call
+    for which the others could wait."""
 
     def __init__(self, comm: Communicator, sizes: Dict[str, Any]):
         self.comm, self.sizes = comm, sizes
@@ -126,13 +126,14 @@ class RouteMaker(NamedTuple):
         return Route(self.group, self.ring, ticket), native
 
     def commit(self) -> None:
-        """Called once the handle has the route."""
+        """Must be called as soon as the handle has the route."""
         self.ring.commit()
 
 
 def collective(method: Method) -> Method:
-    """Of a Buffer's methods that use communicators: refuses them after destroy(), and says after a failure what makes
-    a new communicator. Ranks notice a failure in different calls, so a later call cannot do that by itself."""
+    """Decorates the methods of a Buffer that use communicators. It refuses them after destroy(), and says after a
+    failure how to get a new communicator. Ranks notice a failure in different calls, so a later call cannot do that by
+    itself."""
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -157,12 +158,12 @@ class Routes:
         self._in_flight: int = settings["in_flight"]
         self._ll_in_flight: int = settings["low_latency_in_flight"]
         self._groups: List[Group] = []
-        self._tokens_seen = 0  # the most tokens of a rank that a communicator did not take
+        self._tokens_seen = 0  # the most tokens of a rank that were too many for a communicator
         self._closed = False
-        self.known: Forms[Any] = Forms()  # what follows from the form of a call's arguments, which need no check then
+        self.known: Forms[Any] = Forms()  # by the form of a call's arguments; a known form needs no check
 
     def _group(self, wanted: Dict[str, Any], more: Callable[[], Dict[str, int]] = dict) -> Group:
-        """A communicator for `wanted`. `more` has the sizes that a new one is to have beyond that."""
+        """A communicator for `wanted`. `more`: further sizes for a new communicator."""
         self.require_open()
         found = next((group for group in self._groups if group.fits(wanted)), None)
         if found is None:
@@ -175,14 +176,14 @@ class Routes:
         return found
 
     def _tokens_max(self, tokens: int) -> int:
-        """Agreed on by all ranks, who may have different numbers of tokens."""
+        """The ranks agree on this number, although they may have different numbers of tokens."""
         configured = self._settings.get("tokens_max")
         first: int = configured if configured else max(TOKENS_MAX, *self.members.all_gather(tokens))
         return max(first, self._tokens_seen)
 
     def raise_tokens_max(self, tokens: int) -> None:
-        """Later communicators for dispatch() take so many tokens of a rank, and a quarter more. Called alike on all
-        ranks."""
+        """Lets later communicators for dispatch() take this many tokens of a rank, and a quarter more. All ranks call
+        it with the same number."""
         self._tokens_seen = tokens + tokens // 4
         self.known.clear()
 
@@ -255,14 +256,14 @@ class Routes:
             raise errors.InvalidUsage("the Buffer has been destroyed")
 
     def explain(self, error: errors.MoeError, others: List[Group]) -> None:
-        """Adds to the failure of a communicator what makes a new one. `others`: groups of handles, which may be those
+        """Adds to the sentence of a communicator's failure how to get a new one. `others`: groups of handles, perhaps
         of an earlier Buffer."""
         sentence = str(error)
         if any(group.has_failed() for group in (*self._groups, *others)) and STAYS_FAILED not in sentence:
             error.args = (f"{sentence}. {STAYS_FAILED}",)
 
     def release(self) -> None:
-        """Lets go of all communicators: each ends when no handle uses it any more, one that has failed at once. Waits
+        """Lets go of all communicators. Failed ones end at once, the others when no handle uses them any more. Waits
         for those that end now. Idempotent."""
         self._closed = True
         self.known.clear()

@@ -1,4 +1,4 @@
-"""What Buffers are made with beyond the constructor's arguments, and the objects that stand for tuning."""
+"""Settings of Buffers beyond the constructor's arguments, and the objects that stand for tuning."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class ConfigureOptions(SizeOptions, total=False):
     device: Optional[Literal["cpu", "cuda"]]
 
 
-# Of Buffers that are made later. Communicator's keywords, and those of configure().
+# Settings of Buffers that are made later: Communicator's keywords, and those of configure().
 _settings: Dict[str, Any] = {}
 DEFAULTS = dict(in_flight=8, low_latency_in_flight=4, device=None, sum_weights=True)
 
 
 class _Variable(NamedTuple):
-    """An environment variable. `read` gets its text, and raises ValueError with what is accepted."""
+    """An environment variable. `read` gets its text, and raises ValueError with the accepted values."""
 
     name: str
     read: Callable[[str], Any]
@@ -54,8 +54,8 @@ def _word(**values: Any) -> Callable[[str], Any]:
     return read
 
 
-# Of configure()'s keywords. The library reads the variables of Communicator's other ones itself. One that is empty is
-# not set.
+# The variables of configure()'s keywords. The library reads those of Communicator's keywords itself. An empty variable
+# is not set.
 _VARIABLES = {
     "in_flight": _Variable("MOECOMM_DEEP_EP_IN_FLIGHT", _whole(1, lambda: INT32_MAX)),
     "low_latency_in_flight": _Variable("MOECOMM_DEEP_EP_LOW_LATENCY_IN_FLIGHT", _whole(2, lambda: INT32_MAX - 1, 2)),
@@ -67,12 +67,12 @@ _VARIABLES = {
 
 
 def where_to_set(name: str) -> str:
-    """Where users set what configure() calls `name`."""
+    """The places where users set the keyword `name` of configure()."""
     return f"moecomm.deep_ep.configure({name}=...) or {_VARIABLES[name].name}"
 
 
 def _from_environment(name: str) -> Any:
-    """None: the variable is not set. Raises ValueError that names the variable, its text and what is accepted."""
+    """None: the variable is not set. Raises ValueError that names the variable, its text and the accepted values."""
     variable = _VARIABLES[name]
     text = os.environ.get(variable.name)
     if not text:
@@ -95,9 +95,9 @@ def configure(**settings: Unpack[ConfigureOptions]) -> None:
                            first dispatch has more on some rank; larger batches get a larger communicator), timeout_ms,
                            domain_size, ...
 
-    What is not set here, or is None, environment variables may set: MOECOMM_DEEP_EP_IN_FLIGHT,
+    Environment variables apply to settings that are left out or None: MOECOMM_DEEP_EP_IN_FLIGHT,
     MOECOMM_DEEP_EP_LOW_LATENCY_IN_FLIGHT, MOECOMM_DEEP_EP_SUM_WEIGHTS (on, off), MOECOMM_DEEP_EP_DEVICE (cpu, cuda),
-    and of the others MOECOMM_TOKENS_MAX, MOECOMM_TIMEOUT_MS, ... A Buffer reads them when it is made."""
+    and for Communicator's keywords MOECOMM_TOKENS_MAX, MOECOMM_TIMEOUT_MS, ... A Buffer reads them when it is made."""
     for name in ("in_flight", "low_latency_in_flight"):
         if settings.get(name) is not None:
             integer(settings.get(name), name, 1)
@@ -112,18 +112,19 @@ def configure(**settings: Unpack[ConfigureOptions]) -> None:
 
 def default_tokens_max(tokens: int) -> None:
     """configure(tokens_max=tokens) for an engine whose users cannot call it, unless tokens_max is configured or in the
-    environment. tokens: what the engine's own settings bound; 0: they bound nothing."""
+    environment. tokens: the bound that follows from the engine's own settings; 0: they have none."""
     if tokens and not current_settings().get("tokens_max"):
         configure(tokens_max=tokens)
 
 
 def current_settings() -> Dict[str, Any]:
-    """What configure() has set, then the environment, then the defaults. Raises ValueError for a variable that cannot be
-    read."""
+    """The settings in force: those of configure(), then the environment, then the defaults. Raises ValueError for an
+    invalid variable."""
     found = {**DEFAULTS, **_settings}
     for name in _VARIABLES:
         configured = _settings.get(name)
-        if configured is None or (name not in DEFAULTS and configured == 0):  # of Communicator's keywords 0 is not set
+        # For Communicator's keywords, 0 means not set.
+        if configured is None or (name not in DEFAULTS and configured == 0):
             value = _from_environment(name)
             if value is not None:
                 found[name] = value

@@ -1,6 +1,6 @@
 """A rank that refuses a call of a Buffer takes part in it all the same, so that no other rank waits for it: see
-Handle.take_part. Its arguments may not tell which handle the others use. Then it is that of the latest such call, since
-an engine's calls have few shapes; the first call of a Buffer takes no part."""
+Handle.take_part. If its arguments do not show which handle the others use, it takes that of the latest such call, since
+an engine's calls have few shapes. After the refusal of a Buffer's first call it takes no part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT_ONCE = ("route_dispatch",)
 
 
 def _ring_of(result: Any) -> Optional[HandleRing]:
-    """The ring of the handle among what a dispatch has returned."""
+    """The ring of the handle that is among the results of a dispatch."""
     for part in result if isinstance(result, tuple) else ():
         if not isinstance(part, torch.Tensor) and hasattr(part, "route"):
             ring: HandleRing = part.route.ring
@@ -29,7 +29,7 @@ def _ring_of(result: Any) -> Optional[HandleRing]:
 
 
 def takes_part(calls: Callable[[Dict[str, Any]], Sequence[str]]) -> Callable[[Method], Method]:
-    """Decorates a method of a Buffer. calls(arguments): the calls of the library that it makes, in their order."""
+    """Decorates a method of a Buffer. calls(arguments): the library calls that the method makes, in their order."""
 
     def decorate(method: Method) -> Method:
         signature = inspect.signature(method)
@@ -71,7 +71,7 @@ def _take_part(
         route = getattr(given.get("handle"), "route", None)
         if route is not None:
             native, name = route.handle(), "combine" if calls[0] == "combine" else "dispatch"
-            route.note(name)  # it counts, as it does on the ranks that have refused nothing
+            route.note(name)  # the call counts here as on ranks that have not refused it
             stream = buffer.lane.start(route.ring.comm, None)
             columns.take_part(native, route.group.sizes, name, error, stream, given)
             return

@@ -1,4 +1,4 @@
-"""What the custom calls of a Dispatcher do when XLA executes them: see dispatcher.py for their arguments and results. A
+"""The code of a Dispatcher's custom calls, which XLA executes: see dispatcher.py for their arguments and results. A
 call finds its Dispatcher by a key, its rank by the device, and an earlier route by its ticket."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Rank:
 
 
 class Owner(Protocol):
-    """What calls need of a Dispatcher."""
+    """The parts of a Dispatcher that calls need."""
 
     by_expert: bool
 
@@ -43,7 +43,7 @@ class Owner(Protocol):
 
 
 class _Step(NamedTuple):
-    """What a handler starts with."""
+    """The values with which a handler starts."""
 
     owner: Owner
     rank: Rank
@@ -70,7 +70,7 @@ def _begin(call: Call) -> _Step:
 
 
 def _format(rows: Array) -> Dict[str, Any]:
-    """Of rows that are passed by address."""
+    """The format of rows that are passed by address."""
     return dict(row_type=rows.row_type, hidden=rows.shape[1])
 
 

@@ -30,7 +30,7 @@ _KEYWORDS = ("layout", "mode", "in_flight", "out_rows_max")  # of Dispatcher, be
 
 @dataclasses.dataclass(frozen=True)
 class Dispatched:
-    """What a dispatch brought, a pytree. `n` below is the fixed number of out rows.
+    """The result of a dispatch, a pytree. `n` below is the fixed number of out rows.
 
     rows             [n, hidden] of the dtype of the rows sent; zero where nothing came
     topk_idx         flat, rank-major: [n, topk] local expert or -1. Others: [n], the local expert of each row or -1
@@ -242,7 +242,7 @@ class Dispatcher:
     def _weighted_backward(self, tokens: int, kept: Any, sums: Any) -> Tuple[Any, Any, None]:
         rows, weights, ticket = kept
         grads = self._sent_again(sums, ticket).astype(jnp.float32)
-        # Gradients of weights of rows that nothing came for are not read.
+        # The gradient of a weight is not read if nothing came for its row.
         return (grads * weights[:, None]).astype(rows.dtype), (grads * rows.astype(jnp.float32)).sum(axis=1), None
 
 

@@ -55,7 +55,7 @@ class Communicators:
             return found
         number = ordinal()
         if number not in self.by_device:
-            raise errors.InvalidUsage(f"device {number} has no communicator: they are of {sorted(self.by_device)}")
+            raise errors.InvalidUsage(f"device {number} has no communicator, only {sorted(self.by_device)} have one")
         return self.by_device[number]
 
     def __enter__(self) -> Communicators:
@@ -99,7 +99,7 @@ def communicators(
     own = [rank for rank, device in enumerate(ranks) if device.process_index == jax.process_index()]
     identity = _shared_id()
     if not own:
-        raise errors.InvalidUsage("none of the devices is of this process")
+        raise errors.InvalidUsage("none of the devices belongs to this process")
 
     def join(rank: int) -> Communicator:
         device = ranks[rank]

@@ -60,7 +60,7 @@ class CudaMemory:
                 self._call("cuMemsetD32Async", at, ctypes.c_uint(word), one, queue)
 
     def load(self, address: int, stream: int) -> int:
-        """Loads one int64 once the stream has come so far."""
+        """Loads one int64 when the earlier work on the stream is done."""
         found = ctypes.c_int64()
         with self._context(stream) as queue:
             at, size = ctypes.c_uint64(address), ctypes.c_size_t(8)

@@ -31,7 +31,7 @@ def build() -> Type[Any]:
 
 def _serve_imports() -> None:
     """Parts of SGLang that are not replaced read numbers from DeepEP, such as its multiprocessors for two-batch overlap.
-    Where nobody has imported DeepEP, they find moecomm.deep_ep under its name, which has them."""
+    If DeepEP has not been imported, those parts find moecomm.deep_ep under its name, which has these numbers."""
     from .engine import require_engine
 
     require_engine()

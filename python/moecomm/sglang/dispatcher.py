@@ -25,7 +25,7 @@ class Dispatcher:
     deepep_mode        SGLang's DeepEPMode; AUTO takes normal for batches with prefill, low latency for others
     async_finish       normal mode: calls run on a communication stream
     return_recv_hook   low latency: the halves a only send, on the current stream
-    runner_backend     SGLang's MoeRunnerBackend of the layer, which has a say in what rows travel as; None: the server's
+    runner_backend     the layer's MoeRunnerBackend of SGLang, which affects the type of rows; None: the server's
     router_topk, permute_fusion, num_local_experts, params_dtype  follow from the others, and are not used"""
 
     engine: Any
@@ -118,13 +118,13 @@ class Dispatcher:
         return sums
 
     def _require_turn(self, half: str) -> None:
-        """The halves come in turn."""
+        """Requires that the halves are called in their order."""
         due = STAGES[self._waits_for]
         if half != due:
             raise errors.InvalidUsage(f"{half} is called, but {due} is due")
 
     def _run(self, half: Callable[..., Any], *arguments: Any) -> Any:
-        """A half that raised may be repeated, unless this rank took part in a call: then the step is over."""
+        """Runs a half. If it raises, it may be repeated unless this rank took part in a call: then the step is over."""
         try:
             return half(*arguments)
         except Exception as error:  # noqa: B902
@@ -137,18 +137,18 @@ class Dispatcher:
         self._waits_for = (self._waits_for + 1) % len(STAGES)
 
     def set_quant_config(self, quant_config: Dict[str, Any]) -> None:
-        """Takes quant_config, what the experts' quantisation asks of rows: its dispatcher_output_dtype."""
+        """Sets quant_config, whose dispatcher_output_dtype is the dtype in which the experts want rows."""
         super().set_quant_config(quant_config)  # type: ignore[misc]
         for mode in self._modes.values():
             mode.quant_config = quant_config
 
     def set_overlap_args(self, combine_overlap_args: Any, meta_overlap_args: Any) -> None:
-        """Raises NotImplementedError, whatever combine_overlap_args and meta_overlap_args are: combine does not wait for
+        """Raises NotImplementedError for all combine_overlap_args and meta_overlap_args: combine does not wait for
         blocks of a GEMM."""
         raise NotImplementedError("set_overlap_args: remove --enable-single-batch-overlap, which moecomm does not have")
 
     def clear_overlap_args(self) -> None:
-        """Nothing is set, so nothing is to be done."""
+        """Does nothing, because no arguments are set."""
 
     def register_deepep_dispatch_hook(self, hook: Any) -> Any:
         """Registers hook(dispatcher), to be called by dispatch() between its halves. Returns SGLang's handle."""

@@ -1,4 +1,4 @@
-"""What the adapter needs of SGLang."""
+"""The parts of SGLang that the adapter needs."""
 
 from __future__ import annotations
 

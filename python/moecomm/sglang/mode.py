@@ -1,4 +1,4 @@
-"""What both modes have in common."""
+"""The common part of both modes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .buffers import buffer_of
 @functools.lru_cache(maxsize=None)
 def _warn_of_int8() -> None:
     """Once per process."""
-    logging.getLogger(__name__).warning("rows are to travel as int8, which is for NPUs: they travel as fp8")
+    logging.getLogger(__name__).warning("int8 rows are only for NPUs: rows travel as fp8")
 
 
 class Mode:

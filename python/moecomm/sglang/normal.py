@@ -75,8 +75,8 @@ class Normal(Mode):
         return self.engine.NormalOutput(rows, scales, ids, weights, counts)
 
     def _record(self, buffer: Buffer, ids: torch.Tensor, counts: List[int]) -> None:
-        """Tells SGLang's recorder of the experts' load. What this rank sends costs kernels, so it is computed only for
-        a recorder that records."""
+        """Tells SGLang's recorder of the experts' load. Counting the rows that this rank sends takes kernels, so
+        it is done only for a recorder that records."""
         recorder = self.engine.recorder()
         per_rank = per_domain = per_expert = None
         if getattr(recorder, "recording", True):

@@ -31,7 +31,7 @@ WHY_GRADS = "weights of combine are multiplied after the experts: only layouts w
 
 
 class Dispatched(NamedTuple):
-    """What a dispatch brought. `n` below is the number of out rows.
+    """The result of a dispatch. `n` below is the number of out rows.
 
     rows             [n, hidden] of the dtype of the rows sent; float8_e4m3fn after a cast
     topk_idx         flat, rank-major: [n, topk] local expert or -1, of the index type. Others: [n] int32, the local
@@ -58,9 +58,9 @@ class Dispatched(NamedTuple):
 
             made = torch.cat([expert(rows) for expert, rows in zip(experts, got.split())])
 
-        is in the order of `rows` where there is nothing between the experts: expert-major without expert_alignment and
-        out_rows_max. Otherwise results can be copied, without gradients, into the views that split() gives of another
-        tensor: got._replace(rows=made).split()."""
+        has the order of `rows` if no other rows lie between the experts: in expert-major without expert_alignment and
+        out_rows_max. Otherwise, copy the results into the views of another tensor, without gradients:
+        got._replace(rows=made).split()."""
         if self.topk_idx.dim() != 1:
             raise ValueError("split: the layout has a row per token, expected expert-major or expert-major-padded")
         counts: List[int] = self.rows_per_expert.tolist()
@@ -71,7 +71,7 @@ class Dispatched(NamedTuple):
         if held == 0:
             return [self.rows[:0] for _ in counts]
         firsts = torch.tensor([0, *itertools.accumulate(counts)][:-1], device=places.device)
-        starts: List[int] = places[firsts.clamp(max=held - 1)].tolist()  # of experts without rows, any place
+        starts: List[int] = places[firsts.clamp(max=held - 1)].tolist()  # any place for experts without rows
         return [self.rows[start : start + count] for start, count in zip(starts, counts)]
 
 
@@ -88,7 +88,8 @@ class Dispatcher:
     in_flight      the dispatches of this object whose Dispatched may still be combined or differentiated. A later one
                    takes the handle of the oldest; using that one then raises InvalidUsage. Eight handles are made
                    at once, more when they are first needed, which must not be during a capture
-    out_rows_max   out rows of every dispatch. None: as many as come, for which each dispatch waits on the CPU. "worst":
+    out_rows_max   out rows of every dispatch. None: as many as come; each dispatch then waits on the CPU for their
+                   number. "worst":
                    the most that may come, nranks * tokens_max (times the experts of a token here, by expert). An
                    integer: that many; a step to which more come delivers nothing, and check() says so. The padded
                    layouts have a fixed number, and take None only

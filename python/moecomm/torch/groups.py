@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Members:
-    """Who takes part, and how they tell each other Python objects. Every method is collective. `group` is one of
+    """The members of a group, and how they exchange Python objects. Every method is collective. `group` is one of
 
     - a torch.distributed.ProcessGroup of any backend, or None for the default group;
     - an object with rank, world_size, broadcast_obj and all_gather_obj, such as vLLM's StatelessProcessGroup;

@@ -18,7 +18,8 @@ from ..window import WindowMemory
 
 
 class _CudaBytes:
-    """What torch.as_tensor needs to see device memory. The tensor keeps this object, and so `owner`, alive."""
+    """An object through which torch.as_tensor sees device memory. The tensor keeps this object, and so `owner`,
+    alive."""
 
     def __init__(self, address: int, nbytes: int, owner: Any):
         self.owner = owner
@@ -106,8 +107,8 @@ def rows_per_expert(handle: Handle, device: torch.device) -> torch.Tensor:
 
 
 def counts_of(handle: Handle, stream: Any) -> Counts:
-    """The counts of a route, for which the host waits. Raises what is wrong with the route, such as an expert id out of
-    range: then all ranks get no rows, so only those who get none have to look."""
+    """The counts of a route, for which the host waits. Raises the fault of the route, such as an expert id out of
+    range. After such a fault all ranks get no rows, so only a rank that gets none has to look."""
     found = handle.counts()
     if found.rows == 0:
         if stream is not None:

@@ -1,9 +1,10 @@
-"""What Dispatcher calls, with gradients: eager functions, and custom operators for tracing: moecomm::dispatch,
-::redispatch and ::combine, with their shapes. call() takes the operator where somebody traces or watches operators, and
-otherwise the function itself, in a third of the time. An operator's arguments are tensors and numbers, so `key` stands for the Dispatcher and a ticket for the
-route. The ticket is a tensor on the CPU: it makes combine depend on its dispatch in a traced graph. A traced key may be
-a symbol, for which no Dispatcher can be looked up: so all that decides shapes is an argument, and Dispatchers of one
-shape share a compiled graph. Annotations are no strings here, because torch reads them."""
+"""The functions that Dispatcher calls, with gradients: eager functions, and custom operators for tracing:
+moecomm::dispatch, ::redispatch and ::combine, with their shapes. call() takes the operator if operators are traced or
+watched, and otherwise the function itself, which takes a third of the time. An operator's arguments are tensors and
+numbers, so `key` stands for the Dispatcher and a ticket for the route. The ticket is a tensor on the CPU: it makes
+combine depend on its dispatch in a traced graph. A traced key may be a symbol, for which no Dispatcher can be looked
+up: so all that decides shapes is an argument, and Dispatchers of one shape share a compiled graph. Annotations are no
+strings here, because torch reads them."""
 
 import functools
 import inspect
@@ -23,7 +24,7 @@ from .memory import counts_of, rows_per_expert
 
 
 class Owner(Protocol):
-    """What operators need of a Dispatcher."""
+    """The parts of a Dispatcher that operators need."""
 
     ring: HandleRing
     device: torch.device
@@ -53,7 +54,7 @@ def _find(key: int) -> Owner:
 
 
 def _takes_part(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator whose rank takes part in the call even if it raises before that: see Handle.take_part."""
+    """Wraps an operator: a rank takes part in its call even if it raises before that. See Handle.take_part."""
     signature = inspect.signature(operator)
 
     @functools.wraps(operator)
@@ -184,7 +185,8 @@ def _combine(owner: Owner, ticket: Tensor, rows: Tensor, tokens: int, **options:
 def combine(
     rows: Tensor, topk_weights: Optional[Tensor], bias: Optional[Tensor], ticket: Tensor, key: int, tokens: int
 ) -> Tensor:
-    """topk_weights: those that dispatch brought, to be applied; the library knows them and reads its own."""
+    """topk_weights: the weights that dispatch brought, if they are to be applied. The library has them, and does not
+    read these."""
     weights = "applied" if topk_weights is None else "apply"
     return _combine(_find(key), ticket, rows, tokens, weights=weights, bias0=bias)
 

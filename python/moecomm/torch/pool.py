@@ -58,7 +58,7 @@ def _explain(error: BaseException) -> None:
 
 
 def _require_pools(device: torch.device) -> None:
-    """What torch must be able to do."""
+    """Raises NotImplementedError if torch lacks the pools that are needed."""
     if device.type != "cuda":
         raise NotImplementedError("window_pool needs the cuda backend: torch has memory pools on GPUs only")
     if not hasattr(torch._C, "_cuda_beginAllocateCurrentThreadToPool"):
@@ -81,9 +81,9 @@ def window_pool(comm: Communicator) -> Iterator[None]:
 
     It concerns tensors on the communicator's device, and ends with the `with` statement: other threads, such as that of
     a backward pass, allocate as before. The memory comes from heap_bytes, in torch's segments: 2 MiB for tensors up to
-    1 MiB, 20 MiB below 10 MiB, else a multiple of 2 MiB. What tensors have given back stays in the pool for the
-    thread's next ones (release_window_pool). If nothing fits, torch raises its OutOfMemoryError; what leaves the `with`
-    statement has the library's sentence at its end.
+    1 MiB, 20 MiB below 10 MiB, else a multiple of 2 MiB. Freed memory stays in the pool for the thread's next
+    tensors (release_window_pool). If nothing fits, torch raises its OutOfMemoryError. Outside the `with` statement, its
+    text ends with the library's sentence.
 
     Tensors may outlive the communicator: they are then plain memory, and keep its whole window allocated.
 
@@ -106,8 +106,9 @@ def window_pool(comm: Communicator) -> Iterator[None]:
 
 
 def release_window_pool(comm: Communicator) -> None:
-    """Gives the heap of `comm` back what torch keeps for window_pool and no tensor uses, of all threads: the rest comes back with
-    the first torch.cuda.empty_cache() after its tensors, and so does all once the Communicator has been dropped. Calls
-    empty_cache(), which waits for the device. Local. Not while a thread is inside the pool."""
+    """Returns memory to the heap of `comm` that torch keeps for window_pool, on all threads, and that no tensor uses.
+    Memory in use returns with the first torch.cuda.empty_cache() after its tensors are gone. Once the Communicator has
+    been dropped, all memory returns in that way. Calls empty_cache(), which waits for the device. Local. Not while a
+    thread is inside the pool."""
     if _pools.pop(comm, None) is not None:
         torch.cuda.empty_cache()

@@ -18,7 +18,7 @@ Hook = Callable[[], None]
 
 
 class _Sent(NamedTuple):
-    """What finalize needs of prepare: the tensors that vLLM passed, and those that the Buffer got for them."""
+    """The data of prepare that finalize needs: the tensors that vLLM passed, and those that the Buffer got for them."""
 
     handle: LowLatencyHandle
     topk_ids: torch.Tensor
@@ -102,7 +102,7 @@ class Batched(PrepareAndFinalize):
         expert_map    not read
         apply_router_weight_on_input  multiplies rows by weights before they travel; top-1 only
         defer_input_quant  False: anything else raises NotImplementedError
-        quant_config  block_shape must be 128 wide with use_fp8_dispatch; otherwise rows are quantised behind the hook
+        quant_config  block_shape must be 128 wide with use_fp8_dispatch; otherwise rows are quantised after the hook
 
         Returns the hook, which receives, and the receiver, which returns rows [local experts, ranks *
         max_tokens_per_rank, hidden]; scales or None; ExpertTokensMetadata with expert_num_tokens [local experts] int32

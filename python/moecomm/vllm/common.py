@@ -1,4 +1,4 @@
-"""What the standard and the batched class have in common."""
+"""The common part of the standard and the batched class."""
 
 from __future__ import annotations
 
@@ -66,20 +66,21 @@ class PrepareAndFinalize:
         return True
 
     def topk_indices_dtype(self) -> torch.dtype:
-        """The dtype that the router is to make: int64. int32 is taken too."""
+        """The dtype of the ids that the router makes: int64. int32 is accepted too."""
         return torch.int64
 
     def supports_async(self) -> bool:
-        """True: prepare_async and finalize_async are there."""
+        """True: the class has prepare_async and finalize_async."""
         return True
 
     def prepare(self, *arguments: Any, **keywords: Any) -> Prepared:
-        """prepare_async() with these arguments, and then all that it returns to be called. Returns what the receiver does."""
+        """Calls prepare_async() with these arguments, then everything callable that it returns. Returns the receiver's
+        result."""
         prepared: Prepared = finish(self.prepare_async(*arguments, **keywords))
         return prepared
 
     def finalize(self, *arguments: Any, **keywords: Any) -> None:
-        """finalize_async() with these arguments, and then all that it returns to be called."""
+        """Calls finalize_async() with these arguments, then everything callable that it returns."""
         finish(self.finalize_async(*arguments, **keywords))
 
     def prepare_async(self, *_: Any, **__: Any) -> Any:

@@ -57,7 +57,7 @@ class CpuCommunicator:
         if backend != HIGH_THROUGHPUT:
             return False
         if getattr(getattr(config, "compilation_config", None), "mode", None):
-            raise NotImplementedError("add --enforce-eager: on CPUs vLLM compiles layers whole, with what moves tokens")
+            raise NotImplementedError("add --enforce-eager: on CPUs vLLM compiles layers whole, with moecomm's calls")
         return True
 
 
@@ -70,8 +70,8 @@ class CpuStandard(Standard):
     _row_of_entry: torch.Tensor
 
     def post_init_setup(self, fused_experts: Any) -> None:
-        """Keeps expert_map from the experts, fused_experts: ids that they get are local ones. vLLM calls it once they are
-        known. Those of vLLM 0.33 do not read it, but later ones may."""
+        """Does not pass expert_map to the experts, fused_experts, because their ids are local. vLLM calls this method
+        once the experts are known. Experts of vLLM 0.33 do not read expert_map, but later ones may."""
         apply = fused_experts.apply
 
         def apply_to_local(*arguments: Any, **keywords: Any) -> Any:
@@ -80,7 +80,7 @@ class CpuStandard(Standard):
         fused_experts.apply = apply_to_local
 
     def topk_indices_dtype(self) -> torch.dtype:
-        """int32, which vLLM's router for CPUs makes and its experts read. int64 is taken too."""
+        """int32, the dtype of vLLM's router and experts for CPUs. int64 is accepted too."""
         return torch.int32
 
     def _require(self, quant_config: Any, defer_input_quant: bool) -> None:

@@ -1,4 +1,4 @@
-"""What the adapter needs of vLLM."""
+"""The parts of vLLM that the adapter needs."""
 
 from __future__ import annotations
 

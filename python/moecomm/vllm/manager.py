@@ -47,8 +47,9 @@ class Manager:
         return self._buffer
 
     def set_num_sms(self, num_sms: int) -> None:
-        """Multiprocessors of later high-throughput calls. Odd values of num_sms are rounded down, 1 up. All that the GPU
-        has, which vLLM passes behind steps with two micro-batches, leave the choice to the library again."""
+        """Multiprocessors of later high-throughput calls. Odd values of num_sms are rounded down, except 1, which
+        is rounded up. After steps with two micro-batches, vLLM passes all multiprocessors of the GPU. This leaves the
+        choice to the library again."""
         num_sms = integer(num_sms, "num_sms", 1)
         if torch.cuda.is_available() and num_sms >= torch.cuda.get_device_properties("cuda").multi_processor_count:
             return Buffer.reset_num_sms()
@@ -98,7 +99,7 @@ class HtManager(Manager):
         return self._require_buffer()
 
     def _batched_tokens(self) -> int:
-        """What the scheduler lets a rank have in a step; 0 where there is no configuration."""
+        """The most tokens that the scheduler gives a rank in a step; 0 without a configuration."""
         scheduler = getattr(self._config(), "scheduler_config", None)
         return int(getattr(scheduler, "max_num_batched_tokens", 0) or 0)
 

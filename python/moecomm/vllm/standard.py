@@ -59,12 +59,12 @@ class Standard(PrepareAndFinalize):
         num_experts   a multiple of the ranks
         expert_map    not read: experts belong to ranks in blocks
         apply_router_weight_on_input  multiplies rows by weights before they travel; top-1 only
-        quant_config  block and per-token quantisation happen before rows travel, all others behind that
+        quant_config  block and per-token quantisation happen before rows travel, all others afterwards
         defer_input_quant  rows travel and arrive as they are
 
         Returns the receiver, to be called once. It returns rows [n, hidden]; scales or None; ExpertTokensMetadata;
-        ids [n, topk], global, where entries of other ranks name an expert that is not here; and weights [n, topk], 0
-        beside those."""
+        ids [n, topk], global, where entries of other ranks name an expert that is not here; and weights [n, topk],
+        which are 0 for such entries."""
         self._require(quant_config, defer_input_quant)
         a1 = weigh_input(a1, topk_weights, apply_router_weight_on_input)
         early = quant_config.is_block_quantized or quant_config.per_act_token_quant
@@ -109,8 +109,8 @@ class Standard(PrepareAndFinalize):
     def _for_experts(
         self, rows: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, num_experts: int
     ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The rows, ids and weights that experts get, of those that arrived, whose ids are local or -1. vLLM's kernels
-        need an expert in every entry. expert_map turns those of other ranks into -1."""
+        """The rows, ids and weights for the experts. The ids that arrived are local or -1, but vLLM's kernels need an
+        expert in every entry. expert_map turns those of other ranks into -1."""
         elsewhere = num_experts - 1 if self.rank_expert_offset == 0 else 0
         return rows, torch.where(ids < 0, elsewhere, ids + self.rank_expert_offset), weights
 
@@ -133,7 +133,7 @@ class Standard(PrepareAndFinalize):
         apply_router_weight_on_input  the weights have been applied
         weight_and_reduce_impl  applies the weights and sums; the delegate stands for vLLM's contiguous one
 
-        Returns the receiver: output is valid behind it."""
+        Returns the receiver. When it has returned, output is valid."""
         handle = self._kept()
         rows = fused_expert_output
         if rows.numel() != 0:
@@ -143,7 +143,7 @@ class Standard(PrepareAndFinalize):
         return self._combine(output, rows, handle)
 
     def _reduce(self, rows: torch.Tensor, received: int, reduce: Any, **given: Any) -> torch.Tensor:
-        """One row for each of the `received` rows that arrived, of what the experts made."""
+        """Reduces the experts' results to one row for each of the `received` rows."""
         if isinstance(reduce, self.engine.Delegate):
             reduce = self.engine.Contiguous()
         reduced: torch.Tensor = reduce.apply(output=None, fused_expert_output=rows, **given)
@@ -154,7 +154,7 @@ class Standard(PrepareAndFinalize):
         event = dbo.dbo_get_previous_event(self.buffer.capture)
         dbo.dbo_yield_and_switch_from_compute_to_comm()
         self._used_here(rows)
-        # vLLM lets experts that sum write to the output where its shape is theirs. Sums cannot replace what they read.
+        # vLLM lets experts that sum write to the output if it has their shape. Sums cannot replace their own input.
         in_place = output.is_contiguous() and output.dtype == rows.dtype and output.data_ptr() != rows.data_ptr()
         sums, _, summed = self.buffer.combine(
             rows,

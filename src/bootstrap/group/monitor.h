@@ -84,7 +84,7 @@ class Monitor {
   Reparent reparent_;
   ProcessWatch processes_;
   Company company_;                 // read when leaving has been asked for
-  std::optional<Deadline> waited_;  // for the company, since this rank announced that it will leave
+  std::optional<Deadline> waited_;  // bounds the wait for company_, once this rank has announced that it will leave
   std::thread thread_;
 };
 

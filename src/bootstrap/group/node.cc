@@ -145,7 +145,7 @@ void Node::lose(const Peer& peer) {
   learnDeath(peer.rank, describeLoss(peer), &peer);
 }
 
-// Nobody knows more about a silent peer. It may be well, and the path from it cut.
+// No rank knows more about a peer that does not answer. The peer may be well, and only the path from it cut.
 std::string Node::describeLoss(const Peer& peer) const {
   const std::string& why = peer.link->reason();
   const std::string rank = nameOf(peer.rank);

@@ -1,4 +1,4 @@
-// One rank's place in the tree of ranks: its connections, and what travels on them. One thread at a time calls it:
+// One rank's place in the tree of ranks: its connections and their traffic. One thread at a time calls it:
 // first the one that initialises the communicator, later the monitor's. round() does all work.
 //
 // Three kinds of news are flooded over the tree, each once per subject. A failure: a rank died or announced one.

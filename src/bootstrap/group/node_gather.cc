@@ -139,7 +139,7 @@ bool Node::hasChild(int rank) const {
   return std::any_of(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
 }
 
-// Children that wait in vain would be named as missing, and name this rank, but only this rank knows what it lacks.
+// Throws if children wait in vain. Otherwise they would be named as missing: only this rank knows of its shortage.
 void Node::throwIfChildrenWait() const {
   const auto why = lobby_.shortage(shortagePatience(group_.timeout));
   if (!why) return;

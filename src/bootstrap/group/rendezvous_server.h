@@ -91,8 +91,8 @@ class RendezvousServer {
 class ServedMeeting {
  public:
   ServedMeeting(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout, int rank);
-  // Tells those who wait there why this process will not come, and waits a moment for that. Returns a better
-  // reason if the meeting has one: it could not accept ranks, so that this process may have waited for itself in vain.
+  // Tells the ranks that wait there why this process will not come, and waits a moment for that. Returns a better
+  // reason if the meeting has one: it could not accept ranks, perhaps not even the one of this process.
   std::optional<Error> giveUp(const Error& error) const noexcept;
 
  private:

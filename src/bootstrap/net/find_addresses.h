@@ -1,5 +1,5 @@
-// Finds addresses: which of this host's own other ranks get, and those of a host's name. The unique id and every rank's
-// listener use it.
+// Finds the addresses of this host that other ranks get, and the addresses of a host's name. The unique id and every
+// rank's listener use it.
 #pragma once
 
 #include <chrono>

@@ -20,8 +20,8 @@
 
 namespace moe::bootstrap {
 
-// How long an owner whose guests must come waits for a shortage to pass (Lobby::shortage). Strangers have lost their
-// places before that.
+// The time that an owner who needs all its guests waits for a shortage to pass (Lobby::shortage). Strangers have lost
+// their places before that.
 constexpr std::chrono::milliseconds shortagePatience(std::chrono::milliseconds timeout) {
   return std::clamp(timeout / 4, std::chrono::milliseconds(700), std::chrono::milliseconds(2000));
 }
@@ -32,8 +32,8 @@ class Lobby : public Source {
   struct Limits {
     std::size_t pendingMax = 128;
     std::chrono::milliseconds patience{5000};  // time for the handshake and the first frame
-    std::chrono::milliseconds pressed{100};  // time that guests which have sent something get at least, when all places
-                                             // are taken
+    std::chrono::milliseconds pressed{100};    // least time for guests that have sent something, if all places are
+                                               // taken
   };
   using Admits = std::function<bool(int socket)>;  // true: the connection is looked at
 
@@ -44,8 +44,8 @@ class Lobby : public Source {
   void serve(const PollSet& set) override;
   int waitMsMax() const override;
 
-  // Why connections have waited for at least `patience`, if it is that this process or the system lacks descriptors or
-  // memory. It is not while strangers hold places here. Meanwhile the lobby goes on trying.
+  // An error if connections have waited for at least `patience` because this process or the system lacks descriptors or
+  // memory. None while strangers hold places here. Meanwhile the lobby goes on trying.
   std::optional<Error> shortage(std::chrono::milliseconds patience) const;
 
   void shut();  // closes the listeners and all waiting connections; the lobby stays a source without events

@@ -134,7 +134,7 @@ void Comm::lookAtSteps() noexcept {
   }
 }
 
-// Ends waits for ranks that do nothing any more. Steps look at this word after they have waited for a while.
+// Ends the waits of steps for ranks that are leaving. Steps look at these words after they have waited for a while.
 void Comm::lookForLeavers() noexcept {
   for (int rank = 0; rank < nranks(); ++rank) {
     if (!bootstrap_->isLeaving(rank)) continue;

@@ -1,6 +1,6 @@
-// The configuration of a communicator: moeConfig_t first, then the environment, then the defaults. And a rank's place
-// in the job, as its launcher tells it (launch_env.cc). config.cc is the only file of the library that reads the
-// environment.
+// The configuration of a communicator: moeConfig_t first, then the environment, then the defaults. A rank's place in
+// the job, which the launcher's variables give, is here too (launch_env.cc). config.cc is the only file of the library
+// that reads the environment.
 #pragma once
 
 #include <cstdint>

@@ -16,9 +16,9 @@ bool onlyMoves(const Handle& handle, const CombineArgs& a) {
 
 // The plain step, whose warps are blocks, if it may serve this combine and is faster. It is faster only while blocks
 // have few rows, because a block makes its rows one after the other. With 8 tokens of each block a combine from slots
-// took 19.9 us instead of 15.2 (2 x H200, 16 multiprocessors, 2026-11-27). From places it took 96 instead of 88 with 16
-// rows of each block (4 x H200) and, where a block has 4 and there are but 16 of them, 23.3 instead of 15.8 (2 x H200,
-// 2026-11-28).
+// took 19.9 us instead of 15.2 (2 x H200, 16 multiprocessors, 2026-11-27). A combine from places took 96 us instead of
+// 88 with 16 rows of each block (4 x H200). With only 16 blocks of 4 rows each it took 23.3 us instead of 15.8
+// (2 x H200, 2026-11-28).
 Step fasterStep(const Backend& backend, const StepParams& p, Workload work, int arriving) {
   constexpr int kTokensOfBlock = 4, kRowsOfBlock = 8;
   if (!backend.hasPlainSteps()) return work.step;

@@ -25,9 +25,8 @@ void checkWire(const Handle& handle, const moeCombineArgs_t& args) {
   const auto* slots = handle.room().base() + llSetOffset(c, handle.view(), c.at.llCombineRows, c.rowBytesMax);
   const auto* rows = static_cast<const std::uint8_t*>(args.rows);
   if (rows < slots || rows >= slots + std::int64_t{c.nranks} * c.llTokensMax * c.rowBytesMax) return;
-  refuse(fmt::format(
-      "args.rows is {}, in moeHandleGetView's combineRows, but with args.wire rows are coded into that memory",
-      args.rows));
+  refuse(fmt::format("args.rows is {}, in moeHandleGetView's combineRows, but args.wire codes rows into that memory",
+                     args.rows));
 }
 
 Parts wireParts(const Parts& parts, const CombineArgs& a) {

@@ -11,7 +11,7 @@
 
 namespace moe {
 
-// Every word says for itself whether it has come.
+// Each word shows by itself whether it has arrived.
 void Handle::waitForCounts() {
   const std::span words(&view_.hostCounts->rows, countsOnHost_.size());
   const auto begin = std::chrono::steady_clock::now();

@@ -94,7 +94,7 @@ std::array<Extent, 9> Description::outputs(std::int64_t rows) const {
 void describeArrived(Handle& handle, const StepParams& p, moeStream_t stream) {
   const DescribeArgs& d = p.describe;
   if (d.layoutRange == nullptr && d.rowExperts == nullptr) return;
-  // An expert's rows are looked for by one warp, as a chunk of tokens would be.
+  // One warp looks for an expert's rows, so each expert counts as one more chunk of tokens.
   const int rows = handle.arrivingRowsGuess(p.dispatch.tokens) + kChunkTokens * handle.localExperts();
   const Workload work{Step::describe, handle.shape().tokensMax, rows, 0, handle.comm().config().sms};
   handle.launch(Step::describe, p, handle.backend().shapeFor(work), stream);

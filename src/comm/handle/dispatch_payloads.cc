@@ -91,7 +91,7 @@ ScaleGrid outputGrid(int i, const moePayload_t& payload, const OutputGrid& outpu
   const bool apart =
       grid.rowStride > lastWord(1, 0, words, grid.wordStride) || grid.wordStride > lastWord(rows, grid.rowStride, 1, 0);
   if (rows > 1 && words > 1 && !apart) {
-    refuse(fmt::format("{} of {} bytes and outWordStride of {}: words of {} rows of {} bytes share memory",
+    refuse(fmt::format("{} is {} bytes and outWordStride {}, so words of {} rows of {} bytes share memory",
                        nameOf(i, "outRowStride"), grid.rowStride * kWordBytes, grid.wordStride * kWordBytes, rows,
                        payload.bytes));
   }

@@ -31,8 +31,8 @@ namespace moe {
 //   FLAT over TCP          100 / 60 at 32, 250 / 245 at 128, 1000 / 1090 at 512 (2 ranks, rows of 2048 bytes)
 //                          432 / 448 at 64, 860 / 910 at 128, 1870 / 2845 at 256 (rows of 8192 bytes)
 //
-// Host backend with few processors: a wait for a rank that has none just now costs a nap or somebody's time slice, and
-// HT has more waits than LL. So it matters what else runs. Rows of 2048 bytes, 2 processors, us of a pair, LL / HT,
+// Host backend with few processors: a wait for a rank without a processor costs a nap or a time slice, and HT has more
+// waits than LL. So the load by other programs matters. Rows of 2048 bytes, 2 processors, us of a pair, LL / HT,
 // alone and beside two programs that compute:
 //   FLAT, 4 ranks          20 / 27, 155 / 291 at 1 token; 71 / 59, 197 / 300 at 16; 287 / 119, 425 / 370 at 64
 //   RANK_MAJOR, 4 ranks    20 / 40, 144 / 342 at 1 token; 63 / 45, 179 / 304 at 16; 225 / 126, 243 / 367 at 64
@@ -70,7 +70,7 @@ inline constexpr LowLatencyLimit kLowLatencyLimits[] = {
 };
 inline constexpr int kRanksOfToken = 8;  // a token rarely goes to more
 
-// The least room on any host: how many ranks it has, and how many processors these may run on (0: not known).
+// The scarcer of `other` and the supply of a host with `ranks` ranks on `processors` processors (0: not known).
 constexpr Processors scarcer(Processors other, int ranks, int processors) {
   if (processors == 0 || processors > ranks) return other;
   if (processors < ranks) return Processors::shared;

@@ -54,7 +54,7 @@ std::vector<std::int32_t> logicalExpertsOf(const moePlacement_t& p, const Expert
     requireElement("logical", i, p.logical[i], p.logicalExperts);
     std::int32_t& logical = logicalOf[at(physicalAt(p, map, i))];
     if (logical >= 0) {
-      refuse(fmt::format("placement: local expert {} of rank {} is named twice, at last by physical expert {}",
+      refuse(fmt::format("placement: local expert {} of rank {} is named twice, the second time by physical expert {}",
                          p.localExperts[i], p.ranks[i], i));
     }
     logical = p.logical[i];

@@ -14,7 +14,7 @@ namespace {
 static_assert(kBadArgument == moeInvalidArgument && kBadUsage == moeInvalidUsage, "fault words are results");
 
 // The record that the steps so far have left. A running step may be changing it, so the copy is good only if the
-// record's number is the same before and after. Acquiring loads, word by word, keep the second look behind the copy. A
+// record's number is the same before and after. Acquiring loads, word by word, keep the second look after the copy. A
 // fence would do so too, but ThreadSanitizer knows no fences.
 std::optional<Failure> readFault(HostCounts* host) {
   const std::atomic_ref ready(host->fault.ready);

@@ -1,5 +1,5 @@
-// The difference between the wall clocks of two hosts. It is found by collectives of both, because nobody leaves a
-// collective before everybody has entered it. Each round narrows the bounds, to about the time that a collective takes.
+// The difference between the wall clocks of two hosts. Collectives of both hosts show it, because no rank leaves a
+// collective before all have entered it. Each round narrows the bounds, to about the time that a collective takes.
 // Ranks of one kernel share a clock and do not need this.
 #pragma once
 

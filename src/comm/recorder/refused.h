@@ -15,8 +15,8 @@ inline constexpr std::int32_t kRefusedId = INT32_MIN + 0x4d4f45;
 // The bytes that the step reads as the route's entries, and as a row: the most entries of a token, in either index
 // type.
 inline constexpr std::size_t kRefusedIdsBytes = 32 * sizeof(std::int64_t);
-// A number of rows that an output, or a combine's rows, are said to hold. It is below 0, so it is too small even if no
-// rows come.
+// The number of rows that a refusing rank states for its output, or for the rows of its combine. It is below 0, so it
+// is too small even if no rows come.
 inline constexpr std::int64_t kRefusedRows = -1;
 
 // A cast and a wire format that no other rank has. They go with a size of this rank's own, so that several ranks that

@@ -34,7 +34,7 @@ Fd listenAt(const std::string& path) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   if (path.size() >= sizeof name.sun_path) {
-    throw Error(moeInvalidArgument, fmt::format("the socket's path {} has {} bytes, may have {}: choose a shorter "
+    throw Error(moeInvalidArgument, fmt::format("the socket's path {} has {} bytes, at most {} fit: choose a shorter "
                                                 "watchFolder (MOECOMM_WATCH_FOLDER)",
                                                 path, path.size(), sizeof name.sun_path - 1));
   }

@@ -21,7 +21,7 @@ class KernelRecord {
   static MOE_LANES void begin(const StepParams& p, std::uint64_t began) {
     if (isWriter<kStep>(p)) write<kStep>(p, began);
   }
-  // The time. Only the thread that writes the record reads the clock, because that takes as long as to load a word.
+  // The time. Only the thread that writes the record reads the clock, because a read takes as long as loading a word.
   template <Step kStep>
   static MOE_LANES std::uint64_t now(const StepParams& p) {
     return isWriter<kStep>(p) ? cuda_flags::nanoseconds() : 0;

@@ -33,7 +33,7 @@ class RecordedBlock : public CudaBlock {
     failures_ = lookAtFailures(params_.comm);
     return KernelRecord::now<kStep>(params_);
   }
-  // Looks at nothing more: the step has just followed.
+  // Loads nothing: follow() has just read the failures.
   template <class... Looked>
   MOE_LANES bool stopped(const CommView&, Looked&... looked) const {
     return anyFailures(failures_, looked...);

@@ -150,7 +150,7 @@ concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n
   warp.put(comm, n, contract::PutOf{});
 
   // Every warp of the team calls it once. When the last warp has called, each of the n flags has grown by one epoch;
-  // before that no flag has. No warp waits for another. Collective; meets before. A release as publishAll, for
+  // before that no flag has. No warp waits for another. Collective; meets before. A release like publishAll, for
   // everything that the whole team has written. In a step each meeting serves one announcement.
   warp.announce(n, contract::FlagOf{}, meeting, team);
 
@@ -161,7 +161,7 @@ concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n
   // True once n consecutive flags have reached `epoch`: an acquire, for all lanes. False after the timeout, or when an
   // awaited rank has left (both reported, naming the rank), or when this rank was stopped. Collective; meets after.
   // Within a step the same flags are waited for with the same phase for one epoch only. If comm.waits is set,
-  // waits[rank] becomes at least the time for which that rank's flag was missing, as exactly as the policy looks. Waits
+  // waits[rank] becomes at least the time for which that rank's flag was missing, as exact as the policy's polls. Waits
   // for warps of this rank do not count.
   { warp.waitAll(comm, flag, n, std::uint64_t{}, std::declval<Awaited>()) } -> std::same_as<bool>;
 
@@ -204,7 +204,7 @@ concept Computes = Core<Warp> && requires(const Warp warp, const CommView& comm,
   warp.laneOr(word, std::uint32_t{});
   warp.laneAdd(word, std::uint32_t{});
 
-  // As waitAll. It also calls take(i, word) once for each flag, on one lane each, with the flag as it was found.
+  // Does the same as waitAll, and calls take(i, word) once for each flag, on one lane each, with the value it found.
   {
     warp.waitAll(comm, std::declval<Flag*>(), n, std::uint64_t{}, std::declval<Awaited>(), contract::TakeWord{})
     } -> std::same_as<bool>;
@@ -214,7 +214,7 @@ concept Computes = Core<Warp> && requires(const Warp warp, const CommView& comm,
 // do not overlap. Stores become visible like those of laneStore. rows/row_jobs.h explains lists.
 template <class Warp>
 concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm, ReadyScan& scan) {
-  // Whether every LL combine that can land does land. Then no other LL combine waits for rows of experts.
+  // Whether rows of LL combines land wherever they can. Then no other LL combine waits for rows of experts.
   { Warp::kLandsRows } -> std::convertible_to<bool>;
   // Whether pickReady may be called. A kernel without it has no code for it.
   { Warp::kPicks } -> std::convertible_to<bool>;
@@ -266,7 +266,7 @@ concept Gathers = Moves<Warp> && Computes<typename Warp::Wide> &&
   // The number of warps of a block.
   { Warp::warpsOfBlock() } -> std::same_as<int>;
 
-  // As announce, for flags that count rows (flag.h). Each block also adds moreOf(i) to flag i. All warps of a block
+  // Like announce, for flags that count rows (flag.h). Each block also adds moreOf(i) to flag i. All warps of a block
   // must get the same moreOf(i).
   warp.announceRows(n, contract::FlagOf{}, contract::RowsOf{}, meeting, team);
 };
@@ -277,10 +277,10 @@ template <class Warp>
 concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, int n, Meeting meeting, WarpIndex team) {
   warp.announceRows(n, contract::FlagOf{}, contract::RowsOf{}, meeting, team);
 
-  // As forEach, but lanes do not meet. The lanes that other operations use first get their items last.
+  // Like forEach, but lanes do not meet. The lanes that other operations use first get their items last.
   warp.each(n, contract::Body{});
 
-  // As collect<1>. It also calls meanwhile() once on every lane, when the lane's first look-ups are on their way.
+  // Like collect<1>, but also calls meanwhile() once on every lane, when the lane's first look-ups are on their way.
   warp.collectBeside(n, contract::IntOf{}, contract::Emit{}, StartNothing{});
 
   // publishAll in two parts. It is a release of everything before the first part. Data for the second part may be

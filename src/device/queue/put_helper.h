@@ -22,7 +22,7 @@ struct PutHelper {
   // Called when nothing has moved, for the n-th time in a row. It returns at once, yields the core, or sleeps until
   // something arrives or can proceed, at most for a millisecond.
   void pause(int times) const noexcept { pauseOf(transport, times); }
-  // Called when a step has ended, whose puts go on without it. `soon`: the threads handle arrivals from now on.
+  // Called when a step has ended, while its puts go on. `soon`: the threads handle arrivals from now on.
   // Otherwise they do so as soon as they find that no step helps any more.
   void leave(bool soon) const noexcept { leaveOf(transport, soon); }
   // Called when a poster that does not help has posted puts, so that the threads carry them.

@@ -1,6 +1,6 @@
-// Formats with small blocks: MXFP8, MXFP4 (OCP Microscaling Formats 1.0) and NVFP4. The 4-bit floats that are the
-// elements of the last two come first, then the scales. amax has no lower bound: a block of zeros has the smallest
-// scale and codes of zero. These are functions of one lane.
+// Formats with small blocks: MXFP8, MXFP4 (OCP Microscaling Formats 1.0) and NVFP4. This file has the 4-bit floats of
+// the last two, then the scales. amax has no lower bound: a block of zeros has the smallest scale and codes of zero.
+// These are functions of one lane.
 #pragma once
 
 #include "device/rows/fp8.h"
@@ -27,7 +27,7 @@ struct E2m1 {
   static MOE_LANES std::uint32_t fromMagnitude(float magnitude) {
     const float clamped = smallerNumber(largerNumber(0.0f, magnitude), kMax);
     const std::uint32_t bits = floatToBits(clamped);
-    // Below 1 the addition rounds: the last place of the sum is 0.5, like that of a code.
+    // Below 1 the addition rounds to a code, because the last place of the sum and of a code is 0.5.
     const std::uint32_t subnormal = floatToBits(addRounded(clamped, 4194304.0f)) - 0x4a800000u;
     const std::uint32_t normal = (bits - 0x3f000000u + 0x1fffffu + (bits >> 22 & 1u)) >> 22;
     return bits < 0x3f800000u ? subnormal : normal;

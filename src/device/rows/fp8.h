@@ -24,7 +24,7 @@ namespace moe::cuda_fp8 {
 
 inline constexpr bool kConverts = true;
 
-// Two codes, with that of `low` in the low byte. It rounds to nearest even and saturates at 448. The sign of a NaN's
+// Two codes: the code of `low` is in the low byte. It rounds to nearest even and saturates at 448. The sign of a NaN's
 // code is undefined.
 MOE_LANES std::uint32_t codesOf(float low, float high) {
   std::uint16_t codes;

@@ -54,8 +54,8 @@ MOE_LANES float raised(std::uint32_t integer) {
 }  // namespace logfmt
 
 // The word of a group that travels beside its codes: amax in the low half, amin in the high half. amax is rounded up
-// and amin down, so that no magnitude is outside of them. Both arguments are bits of magnitudes; `amax` may be that of
-// a NaN.
+// and amin down, so that no magnitude is outside of them. Both arguments are the bits of magnitudes; `amax` may be a
+// NaN.
 MOE_LANES std::uint32_t logWord(std::uint32_t amax, std::uint32_t amin) {
   constexpr std::uint32_t kNan = 0x7fffu, kLargest = 0x7f7fu;
   if (amax > kInfinityBits) return kNan;

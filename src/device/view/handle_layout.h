@@ -29,7 +29,7 @@ struct HandleShape {
   int tableBlocks = 0;  // dispatches that route: number of blocks whose tables are not in scratch memory
 };
 
-// The most tokens of all ranks together.
+// The most tokens that all ranks together may route.
 inline std::int64_t allTokensMax(const HandleShape& s) {
   return std::int64_t{s.map.nranks} * s.tokensMax;
 }

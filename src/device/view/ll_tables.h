@@ -13,7 +13,7 @@ inline constexpr std::int64_t kLlTableBytesMax = 40 << 10;
 inline constexpr int kLlRouteTokensMax = 1024;
 static_assert(kLlRouteTokensMax <= kFlagRowsMax, "a flag says how many rows came");
 
-// How many tokens a block handles at a time, one bit each, and how many rows.
+// A block handles this many tokens at a time, one bit each, and this many rows.
 inline constexpr int kLlTokensAtOnce = 32, kLlRowsAtOnce = 16;
 
 // Where a handle's tables lie, in words from the beginning of a block's memory.
@@ -28,7 +28,7 @@ struct LlTableLayout {
   int words;     // uint32 [kLlWords]
   int ids;       // int32 [kLlTokensAtOnce][topk] as the handle keeps them
   int weights;   // float [kLlTokensAtOnce][topk]
-  int lastRows;  // int32 [nranks] rows that went to each rank in the set's dispatch before
+  int lastRows;  // int32 [nranks] rows that went to each rank in the set's previous dispatch
   int slots;     // uint64 [nranks] addresses of this rank's first slot at each rank
   int toldTo;    // uint64 [nranks] addresses of its metadata at each rank
   // Tables of the rows that arrive.

@@ -1,5 +1,5 @@
-// The steps that a backend can launch. A table has one row for each step, with everything that is known of it without
-// its code. The functions below choose the step of an operation. A new step needs its name, its row, and its code
+// The steps that a backend can launch. A table has one row for each step, with all of its properties but the code.
+// The functions below choose the step of an operation. A new step needs its name, its row, and its code
 // (device/kernels).
 #pragma once
 
@@ -129,7 +129,7 @@ MOE_HOST_DEVICE bool goesInWaves(const HandleView& h) {
   return h.lowLatency == 0 && (expertRows(h) || h.domains > 1);
 }
 
-// True for combines whose rows are made here, and so may land at their owners. The same on all ranks.
+// True for combines whose expert side makes new rows, which may therefore land at their owners. The same on all ranks.
 MOE_HOST_DEVICE bool combineLands(const HandleView& h) {
   return h.lowLatency != 0 && h.layout != Layout::rankMajor;
 }

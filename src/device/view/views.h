@@ -52,7 +52,7 @@ struct OrdersSeen {
 struct CommState {
   std::uint64_t epoch[kChannels];          // operations started so far
   Flag begun[kChannels];                   // counts the warps of a step that have read these words;
-                                           // epoch e: all warps of operation e have
+                                           // epoch e: all warps of operation e have read them
   std::uint32_t failuresClaimed;           // claims so far; the first one may write the failure record
   Flag routeCounted;                       // announcement among the warps of a route: counts are written
   Flag routeRecounted;                     // the same for routes that count again
@@ -61,8 +61,8 @@ struct CommState {
   std::uint64_t weighted[kChannels];       // combines so far that carried weights
   std::uint32_t llUncombined[kLlSetsMax];  // 1: the set's last operation was a dispatch
   std::uint32_t llUsed[kLlSetsMax];        // 1: RANK_MAJOR rows may lie where rows of other operations land
-  // Announcements among the warps of an HT operation across domains: a wave is staged for the rails; everything that
-  // arrived over the rails has been read. [dispatch, combine]
+  // Announcements among the warps of an HT operation across domains. railStaged: a wave is staged for the rails.
+  // railsTaken: everything that arrived over the rails has been read. [dispatch, combine]
   Flag railStaged[2][kHtWaves], railsTaken[2];
   OrdersSeen ordersSeen;
 };
@@ -120,8 +120,8 @@ struct CommView {
 enum class Layout : std::int32_t { flat, expertMajor, expertMajorPadded, rankMajor };
 inline constexpr std::int16_t kNoRank = -1;
 
-// Where one row of a token goes. Destinations in this domain come first, in rank order. Then follow, LL: the ranks of
-// other domains; HT: the rail peer in each other domain that the token goes to.
+// Where one row of a token goes. Destinations in this domain come first, in rank order. The others follow: in LL the
+// ranks of other domains, in HT the rail peer in each other domain that the token goes to.
 struct alignas(16) Destination {
   std::int16_t rank;   // kNoRank: end of the list
   std::int16_t wave;   // wave of handles whose waves are by experts; else 0
@@ -232,7 +232,7 @@ struct HostCounts {
 
 struct HandleView {
   ExpertMap map;
-  int placesNamed;  // experts that a placement may name: those of the map, or more if some are on no rank of it
+  int placesNamed;  // experts that a placement may name: those of the map, or more if the map has no rank for some
   int topk, destinationsMax;  // of a token
   Divisor byTopk, byItems;    // byItems: entries plus destinations of a token, for which the route writes headers
   Divisor byHeader;           // Quads of a header
@@ -369,7 +369,7 @@ struct ReadyWords {
   const std::uint32_t* words;  // NULL: all rows are ready
   std::uint32_t value;         // the value from which on a word counts as ready
   int shift;                   // shift of a row number: a block has 2^shift rows
-  int wordsEach, rowsEach;     // words and rows per expert, if each expert's begin at a place of their own; else 0
+  int wordsEach, rowsEach;     // words and rows per expert, if each expert has separate ones; else 0
 
   MOE_HOST_DEVICE std::int64_t number(int expert, int row) const {
     return std::int64_t{expert} * wordsEach + ((row - expert * rowsEach) >> shift);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kCompletionsPerLook = 256;
 constexpr std::chrono::milliseconds kWatchEvery{10};
-// The pause while something is under way, because posters may wait for room, and peers for what follows.
+// The pause while operations are under way, because posters may wait for room, and peers for later operations.
 constexpr std::chrono::microseconds kShortRest{20};
 
 }  // namespace

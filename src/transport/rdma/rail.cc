@@ -14,8 +14,8 @@ namespace {
 constexpr int kRetriesWithoutEnd = 7;
 constexpr const char* kMellanoxDriver = "mlx5_core";
 
-// Not discover(), which also gathers more about GPUs than their places and takes time. hwloc takes even more time, and
-// does not survive a lack of memory, so it is used only where there is an adapter.
+// Does less than discover(), which takes time for more facts about GPUs than their places. hwloc takes even more time,
+// and does not survive a lack of memory, so it is used only if there is an adapter.
 topology::Topology lookAround(const std::filesystem::path& sys) {
   topology::Topology found;
   found.nics = topology::findNics(sys);

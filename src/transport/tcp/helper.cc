@@ -13,7 +13,7 @@ using std::chrono::microseconds;
 
 constexpr int kLooks = 400;        // before it sleeps: some 200 us
 constexpr int kLooksPerYield = 4;  // yields to ranks that share the processor and want to send
-// A longer yield shows that somebody else ran who was not waiting.
+// A longer yield shows that another thread has used the processor and was not itself waiting.
 constexpr microseconds kLongYield{300};
 constexpr int kCrowdedWaits = 50;
 constexpr std::int64_t kSleepMin = 50, kSleepMax = 1000;  // microseconds
@@ -42,7 +42,7 @@ bool TcpHelper::advance() noexcept {
   return moved;
 }
 
-// When it is woken, the carrier's thread finds what another thread is working on or has missed.
+// The carrier's thread, once woken, finds the work that another thread has begun or missed.
 void TcpHelper::flush() noexcept {
   for (const auto& ring : rings_) {
     if (ring->carrier.help().left) ring->carrier.wake();

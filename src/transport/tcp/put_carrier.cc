@@ -57,7 +57,7 @@ PutBell::PutBell() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!event_) throw systemError("cannot make an eventfd to wake a thread");
 }
 
-// Both sides exchange, so the second one sees what the first one did before.
+// Both sides use an atomic exchange, so the second one sees everything that the first one did before.
 void PutBell::ring() noexcept {
   if (dozes_.exchange(false, std::memory_order_acq_rel)) (void)::eventfd_write(event_.get(), 1);
 }

@@ -41,7 +41,7 @@ class PutSink {
  public:
   virtual ~PutSink() = default;
 
-  // The first call, by the carrier's thread.
+  // The carrier's thread calls it first.
   virtual void begin() {}
   // Returns false if there is no room for it now. It is offered again, before anything behind it in the ring.
   virtual bool carry(const Put& put) = 0;

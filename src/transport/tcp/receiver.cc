@@ -17,8 +17,8 @@ namespace {
 constexpr int kEventsMax = 64;             // per look
 constexpr std::size_t kAskedDirectly = 2;  // with so few connections each is tried, without asking which are ready
 constexpr int kReceivesPerTurn = 256;      // from one peer, before the next one gets its turn
-// This much more is received behind a frame and then copied to its place. Behind a small frame the next one is probably
-// small too, and a copy costs less than a system call. Behind a large one there are words.
+// So many bytes are received beyond a frame and then copied to their place. After a small frame the next is probably
+// small too, and a copy costs less than a system call. After a large frame there are words.
 constexpr std::size_t kAheadBytes = 16384, kAheadOfLarge = 512;
 constexpr std::size_t kSmallBytes = 8192;
 constexpr int kLookMs = 100;                                   // between looks for connections that are stuck
@@ -149,7 +149,7 @@ void TcpReceiver::serveReady(std::span<const epoll_event> events) {
   for (const epoll_event& event : events) {
     if (event.data.ptr != nullptr) serve(*static_cast<Inbound*>(event.data.ptr));
   }
-  // Only if no event can have been left unserved.
+  // With fewer events than kEventsMax, none has been left unserved.
   if (events.size() < kEventsMax) findStuck();
 }
 

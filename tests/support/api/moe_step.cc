@@ -150,7 +150,7 @@ std::vector<std::uint8_t> MoeStep::inputRow(int source, int token) const {
     return row;
   }
   for (int i = 0; i < case_.hidden; ++i) {
-    const float scale = case_.exact ? 0x1p-18f : 1.0f;  // below the limit from which the other rule scales up
+    const float scale = case_.exact ? 0x1p-18f : 1.0f;  // below 1e-4, where casts without exact lose digits
     encodeElement(case_.rowType, scale * valueOf(case_.seed, iteration_, source, token, i), row.data(), i);
   }
   return row;

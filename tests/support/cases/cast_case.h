@@ -45,7 +45,7 @@ CastArgs castArgs(const CastCase& cast, const WordsOutput& output, void* scales,
 // Draws a cast now and then, if its rows fit. `seed` decides on the format, so that other choices of a world do not
 // change. `blocks`: always casts, with scales in blocks.
 CastCase drawCast(int rowBytesMax, std::uint64_t seed, bool blocks, Rng& rng);
-// Takes another layout of the scales if blocks are larger for the rows that arrive at a rank and `spare` more.
+// Takes another layout of the scales if blocks, for `spare` more rows than arrive at a rank, would exceed `bytes`.
 void keepSmall(CastCase& cast, const ReferenceRoute& route, std::int64_t spare, std::size_t bytes);
 // Parts of whole tiles, as a cast divides rows.
 Parts drawTiles(int elements, Rng& rng);

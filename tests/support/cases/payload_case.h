@@ -55,9 +55,10 @@ class PayloadArrays {
   std::vector<Array> arrays_;
 };
 
-// Draws payloads of a row of `sideBytes` now and then. `seed` decides, so that other choices of a world do not change.
+// Sometimes draws payloads, of which a row has `sideBytes`. `seed` decides, so that other choices of a world do not
+// change.
 PayloadCase drawPayloads(int sideBytes, std::uint64_t seed);
-// Takes plain rows for payloads whose outputs would be larger than `bytes` at a rank, with `spare` more rows.
+// Gives payloads plain rows if their outputs, with `spare` more rows than arrive at a rank, would exceed `bytes`.
 void keepSmall(PayloadCase& payloads, const ReferenceRoute& route, std::int64_t spare, std::size_t bytes);
 
 }  // namespace moe::test

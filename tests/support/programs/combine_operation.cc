@@ -85,7 +85,7 @@ int CombineOperation::rowTypeSaid(int rank) const {
   const int type = options_.sum.rowType;
   return !isOdd(rank, CombineOptions::Odd::rowType) ? type : type == kBf16 ? kFp16 : kBf16;
 }
-// Rows of another size may not be whole units, and those of a format must be.
+// Rows in a wire format consist of whole units, but rows of another size may not.
 int CombineOperation::wireSaid(int rank) const {
   const int wire = options_.sum.wire;
   if (isOdd(rank, CombineOptions::Odd::rowBytes)) return 0;

@@ -278,7 +278,7 @@ class CombineOperation : public Operation {
   std::vector<PerRank> ranks_;
 };
 
-// Checks the counts of a handle with a budget that would have arrived without one.
+// Checks the counts of rows that would have arrived without the budget of the handle.
 void checkWanted(const HandleView& handle, const Arrivals& wanted, int rank, const std::string& name, Report& report);
 // Checks the rows of all experts.
 void checkAllExperts(const HandleView& handle, const ReferenceRoute& route, int rank, const std::string& name,

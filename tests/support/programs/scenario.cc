@@ -375,7 +375,7 @@ Scenario ScenarioBuilder::build(std::uint64_t timeoutNs) {
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
   for (int i = 0; i < operations && !ended_; ++i) addOperation();
   const bool atOnce = world_.trouble == Trouble::stranger && shape_.nranks > 1;
-  if (!ended_ && !atOnce) world_.trouble = Trouble::none;  // the trouble found no place, or ended nothing
+  if (!ended_ && !atOnce) world_.trouble = Trouble::none;  // no operation had the trouble, or it ended nothing
   for (HandleTrack& track : tracks_)
     if (track.outstanding) complete(track);
   world_.operations = operations_;

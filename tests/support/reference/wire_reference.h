@@ -1,5 +1,5 @@
-// The wire formats of combine: a row on the wire, and the values that its owner reads. They use the references of the
-// casts, and LogFMT-10 follows its rule. It shares no code with device/rows/wire_row.h.
+// The wire formats of combine: a row on the wire, and the values that its owner reads. The formats use the references
+// of the casts, and LogFMT-10 follows its rule. This file shares no code with device/rows/wire_row.h.
 #pragma once
 
 #include <cstdint>

@@ -58,7 +58,7 @@ class CudaBlock : public CudaWarp {
     __syncthreads();
   }
 
-  // Each lane looks up its next item before it takes the one before.
+  // Each lane looks up its next item before it takes the current one.
   template <class ValueOf, class Take, class Meanwhile>
   MOE_LANES void collectBeside(int n, ValueOf valueOf, Take take, Meanwhile meanwhile) const {
     __syncthreads();
@@ -177,8 +177,8 @@ class CudaBlock : public CudaWarp {
     return true;
   }
 
-  // Sums are looked up one ahead: the last threads look up their rows, also behind the last one, because the number of
-  // rows is not known yet; a thread of another CUDA warp looks up the rest.
+  // Sums are looked up one ahead. The last threads look up termsMax rows, because the number of rows is not known yet.
+  // A thread of another CUDA warp looks up the rest.
   template <SumList List>
   MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
     __shared__ block_sums::Desk<Weighted<List>> desks[2];
@@ -253,8 +253,8 @@ class CudaBlock : public CudaWarp {
   }
 
  private:
-  // As pollAll. Code for waits that last, or that fail, is apart: a step of few tokens runs each of its instructions
-  // once, so it waits for their fetch, and what lies between them makes that longer.
+  // Like pollAll. Code for long or failed waits is in functions of its own: a step of few tokens runs each instruction
+  // once and waits for its fetch, which takes longer if such code lies between the instructions.
   template <class Take>
   MOE_LANES bool pollSoon(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Awaited awaited,
                           Take take) const {

@@ -42,7 +42,7 @@ struct Present {
     return true;
   }
 };
-// PauseOf makes a function that is called with a term that has not come, and says whether to go on waiting.
+// PauseOf makes a function that is called with a term that has not arrived, and that returns whether to keep waiting.
 template <class PauseOf>
 struct Landed {
   PauseOf pauseOf;

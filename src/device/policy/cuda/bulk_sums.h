@@ -76,7 +76,7 @@ class CudaBulkSums : public CudaBulk {
               .rows = 0};
 #pragma unroll 1
     for (int begin = 0; begin < n; begin += size) {
-      feed(next);  // needed because sums without terms feed nothing when they are made
+      feed(next);  // needed because making a sum without terms does not call it
       const int after = begin + size;
       if (after < n) lookUp(list, after, shift);
       next.known = after + size < n ? after + size : n;

@@ -103,8 +103,8 @@ class CudaBulkWarp : public CudaBulk {
     std::uint8_t *sinks[kLanes], *sides[kLanes];
     CopyJob jobs[kDeskJobs];
   };
-  // The content of a stage: parts of a row and, after it, of its side payload. The sinks are bits for the desk's lanes:
-  // those that the engine stores to, and those that the lanes store to.
+  // The content of a stage: parts of a row and, after it, of its side payload. byEngine has a bit for each sink in the
+  // desk that the engine stores to, and byLanes for each that the lanes store to.
   struct Piece {
     const Desk* desk;
     unsigned byEngine, byLanes;
@@ -142,8 +142,8 @@ class CudaBulkWarp : public CudaBulk {
     int batch = kDeskJobs;
     while (batch * sinksMax > kLanes) batch /= 2;
     const int lanesEach = kLanes / batch, own = lane() / lanesEach, sink = lane() % lanesEach;
-    std::uint32_t before = used_, latest = used_;  // pieces before the last two batches end, and before the last one
-                                                   // ends
+    std::uint32_t before = used_, latest = used_;  // numbers of pieces when the last batch but one ended, and when
+                                                   // the last one ended
     __syncwarp();
     for (int begin = 0, turn = 0; begin < n; begin += batch, turn ^= 1) {
       while (static_cast<std::int32_t>(before - stores_) > 0) storePiece<kPairs>();  // their desk is about to be reused

@@ -32,7 +32,7 @@ MOE_LANES std::uint32_t countReached(const List& list, int lane) {
   return __reduce_add_sync(kAll, count);
 }
 
-// Waits until more words have reached the target than the `seen` that the block knew before. notYet: more have.
+// Waits until more than `seen` words, the number that the block knew, have reached the target. notYet: they have.
 template <ReadyList List>
 MOE_LANES CudaPatience::End waitForMore(const CommView& comm, const List& list, const Watch& watch, std::uint32_t seen,
                                         CudaPatience& patience, int lane) {

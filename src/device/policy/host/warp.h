@@ -2,8 +2,8 @@
 // summed in tiles of 1024 bytes, and cast tile by tile.
 //
 // publishAll stores each flag with release; announce and mark add each share with a releasing fetch_add. waitAll loads
-// with acquire (wait.h says how it waits). laneFail claims the record with fetch_add and releases it. So the operation
-// on a flag itself has every order, and ThreadSanitizer sees errors in it.
+// with acquire (wait.h says how it waits). laneFail claims the record with fetch_add and releases it. Each order is
+// part of the operation on a flag itself, so ThreadSanitizer sees errors in it.
 #pragma once
 
 #include <atomic>
@@ -218,7 +218,7 @@ class HostWarpOver {
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     return waitAll(comm, flags, n, epoch, awaited, [](int, Flag) {});
   }
-  // The same, and calls take(i, word) with each flag as it was found.
+  // Does the same, and calls take(i, word) with the value of each flag.
   template <class Take>
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited, Take take) const {
     HostWait patience(comm, pace_);

@@ -120,7 +120,8 @@ class Combine {
     std::uint32_t uncombined = lowLatency() ? s.comm.state->llUncombined[s.handle.llSet] : 0, fault = knownFault(s);
     std::uint64_t epoch = s.epoch, number = s.number;
     if (s.stopped(uncombined, fault, epoch, number)) return;
-    // In HT all ranks are silent then, and sum nothing. In LL only this rank is, and its rows count as zeros.
+    // In HT all ranks then discard the combine, and sum nothing. In LL only this rank does, and its rows count as
+    // zeros.
     const bool known = lowLatency() ? s.sends && givesZeros(s, fault) : fault != 0;
     bool silent = known;
     if (s.sends && !begin(uncombined != 0, silent)) return;
@@ -183,7 +184,8 @@ class Combine {
   }
 
   // Runs the owner's part of a wave. LL looks rows up while it waits; HT needs the records before it can find a row.
-  // Every rank checks every record of its domain, so that either all of them are `silent` and sum nothing, or none is.
+  // Every rank checks every record of its domain, so that either all of them discard the combine (`silent`), or none
+  // does.
   MOE_LANES bool sumWave(int wave, bool& silent) const {
     if (!lowLatency()) {
       if (silent) return true;
@@ -193,7 +195,7 @@ class Combine {
     }
     return sumRows(wave);
   }
-  // The same for rows that are good.
+  // Sums the rows of a wave whose records are good.
   MOE_LANES bool sumRows(int wave) const {
     const bool looksAhead = lowLatency();
     const From from{*this, wave, looksAhead};

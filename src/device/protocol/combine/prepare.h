@@ -14,8 +14,8 @@ MOE_LANES CombineRecord* combineRecord(const CommView& c, std::uint64_t epoch, i
 
 // ---- Rows that the first part of a combine leaves to the second. The first part has few multiprocessors, because it
 // runs alongside the kernel that makes the rows. When that kernel has ended, the second part has more. Only LL leaves
-// rows, because no rank waits there for a flag after the rows. Combines that carry weights of their own leave none,
-// because the second part does not wait for these.
+// rows, because no rank waits there for a flag after the rows. Combines that carry weights leave no rows, because the
+// second part does not wait for weights.
 MOE_LANES bool leavesRows(const StepParams& p) {
   return p.combine.leaves != 0 && p.phases == kSendPhase && p.combine.arriving.count == 1 && p.combine.grads == 0 &&
          p.handle.weighted == 0 && !p.comm.split();
@@ -173,7 +173,7 @@ struct NextReady {
   ReadyPick pick;
   ReadyScan scan;
 };
-// A function of its own, because code that waits must not take registers from code that moves rows. The arguments are
+// A separate function, because code that waits must not take registers from code that moves rows. The arguments are
 // passed by value, because references would force objects into memory. For the same reason it looks up the items again.
 template <Moves Warp, class Share>
 MOE_SELDOM NextReady nextReady(Warp warp, const StepParams& p, Share share, ReadyScan scan) {
@@ -263,8 +263,8 @@ MOE_LANES bool prepares(const CombineArgs& a) {
 // ---- Terms of an LL combine. They have words of their own, so that rows need not wait for them. Ranks of other
 // domains send them as values of flags, because their flags are put whole and are no sums of shares.
 
-// Whether this warp tells the domain the terms. In combines that do not land it is neither the first warp, which hands
-// rows over, nor the last, which has the fewest rows and therefore checks the others' terms.
+// True if this warp sends the terms to the domain. If rows do not land, it is neither the first warp, which hands rows
+// over, nor the last, which has the fewest rows and therefore checks the others' terms.
 MOE_LANES bool tellsTerms(WarpIndex w) {
   return w.index == (w.count > 2 ? w.count - 2 : 0);
 }

@@ -1,6 +1,6 @@
 // Waves by experts, and the arrival words that they serve. A rank's local experts are divided into groups. A row goes
-// to a rank in the wave of the lowest of its experts there. Therefore, when wave g has been placed, the experts of
-// group g are complete. See docs/decisions/0024-arrival-words.md.
+// to a rank in the wave of its lowest expert there. Therefore, when wave g has been placed, the experts of group g are
+// complete. See docs/decisions/0024-arrival-words.md.
 #pragma once
 
 #include "device/protocol/core/waves.h"

@@ -33,9 +33,9 @@ struct Outgoing {
   MOE_LANES int placesMax() const { return s.handle.destinationsMax; }
   MOE_LANES bool goes(int token) const { return rows.any(token); }
 
-  // Place number `ordinal` of placesMax(). It is that of a destination in this domain, that of the puts (for the first
-  // destination in another domain), or none. The order of destinations rotates from rank to rank and token to token. In
-  // rank order, all ranks would store to the same destination at the same time.
+  // Place number `ordinal` of placesMax(). It belongs to a destination in this domain or, for the first destination in
+  // another domain, to the puts. Otherwise there is no place. The order of destinations rotates from rank to rank and
+  // token to token. In rank order, all ranks would store to the same destination at the same time.
   MOE_LANES Place place(int token, int ordinal) const {
     constexpr Place kNowhere{};
     const int at = (ordinal + s.comm.rank + token) % s.handle.destinationsMax;

@@ -132,7 +132,8 @@ struct Session {
         flagWord(value, content));
   }
 
-  // Tells the same by all warps of a team together. The words reach the next epoch when the last warp has called.
+  // Tells every rank of the domain the same, by all warps of a team together. The words reach the next epoch when the
+  // last warp has called.
   MOE_LANES void announce(const std::uint64_t& area, Meeting meeting, WarpIndex team) const {
     warp.announce(
         comm.domainSize, [&](int i) { return comm.in<Flag>(comm.domainFirst + i, area) + comm.rank; }, meeting, team);

@@ -9,7 +9,7 @@ struct Range {
   int begin, end;
 };
 
-// This warp's entries [begin, begin + count) of n entries. They are consecutive, so that order is kept.
+// This warp's entries [begin, begin + count) of n entries. The entries are consecutive, which keeps their order.
 struct Slice {
   int begin, count;
 };

@@ -16,8 +16,8 @@ MOE_LANES Range tokensOfWave(int waves, int wave, int tokens) {
   return {(wave * tokens + waves - 1) / waves, ((wave + 1) * tokens + waves - 1) / waves};
 }
 
-// The number of operations of a channel that went the same way as those of this handle: at once, or in waves. The words
-// by which an operation hands over its rows reach this number.
+// The number of a channel's operations that hand over rows as this handle does: at once, or in waves. The words by
+// which an operation hands over its rows reach this number.
 MOE_LANES std::uint64_t& handedCount(const CommView& c, const HandleView& h, Channel channel) {
   return c.state->handed[goesInWaves(h) ? 1 : 0][channel];
 }

@@ -147,8 +147,8 @@ struct HtSource {
   }
 };
 
-// The dispatch in one domain. With one wave its work may be divided. Describing what arrives waits for many small
-// loads, which would hold up the warps that move rows.
+// The dispatch in one domain. With one wave its work may be divided: separate warps describe the arriving rows. They
+// wait for many small loads, which would hold up the warps that move rows.
 template <HtKind kKind, Moves Warp>
 class HtDispatch {
   static constexpr int kWaves = kKind.waves;

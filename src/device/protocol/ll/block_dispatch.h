@@ -1,7 +1,7 @@
-// The common part of dispatches that route, whose warps are blocks, and that bring nothing beside the rows: how rows
-// leave, and the counts for the handle and the host. A step of few tokens waits for instructions, so these dispatches
-// have code of their own, which does nothing that they do not need. Their metadata is that of LlRouteDispatch.
-// README.md, "Dispatch into slots".
+// The common part of the plain dispatches that route: how rows leave, and the counts for the handle and the host. Their
+// warps are blocks, and they bring nothing beside the rows. A step of few tokens waits for instructions, so they have
+// code of their own, which does nothing that they do not need. Their metadata is that of LlRouteDispatch. README.md,
+// "Dispatch into slots".
 //
 // A warp of the policy is a block here: all its lanes work together. The last of several blocks has no rows. It counts
 // the users of all buckets, sends these counts, and reads the metadata of the other ranks. Work that needs only the
@@ -104,7 +104,7 @@ class LlBlockDispatch {
         s_.w);
     return true;
   }
-  // All lanes call it. The loads of rows begin behind the look-ups. The last lanes store headers, because the first
+  // All lanes call it. The loads of rows begin after the look-ups. The last lanes store headers, because the first
   // ones look up where rows go.
   template <class Start>
   MOE_LANES bool mayGo(const Places& places, std::uint64_t began, Start start) const {
@@ -176,8 +176,8 @@ class LlBlockDispatch {
     *h.arriving.rows = h.sent.flatRowsOf[s_.comm.rank] = rows;
     h.sent.layoutRowsOf[s_.comm.rank] = layout;
   }
-  // Tells the host the counts, and keeps them for the handle where that has not been done. The host gets `rows` only if
-  // this call `ends` the route, because nothing else changes after it.
+  // Stores the counts for the host, and for the handle where that has not been done. The host gets `rows` only if this
+  // call `ends` the route, because nothing else changes after it.
   MOE_LANES void tellCountsToHost(const Taken& taken, std::uint32_t ticket, bool ends) const {
     const HandleView& h = s_.handle;
     const int rows = taken.rows();

@@ -1,6 +1,6 @@
 // Low-latency combine of all layouts but RANK_MAJOR, whose rows are made here. Each rank that a token went to stores
 // one row to the token's owner, in landing words (landing.h). The owner takes the rows as they come and sums them,
-// first those of its domain in rank order. Ranks of other domains put their rows, with a flag behind them. Flags:
+// first those of its domain in rank order. Ranks of other domains put their rows, with a flag after them. Flags:
 // README.md, "LL combine that lands".
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace moe {
 
-// Parts of the rows that came, and where they go back to. With `kHere`, these are the rows of owners in this domain,
-// and they go to their owners. Otherwise they are the rows of other domains, and they go to where they are put from.
-// Other rows have no place. The list begins with this rank's own rows, because in FLAT order all ranks would store to
-// the same rank at the same time.
+// Parts of the arrived rows, and the places to which they return. With `kHere`, these are the rows of owners in this
+// domain, and they go to their owners. Otherwise they are the rows of other domains, and they go to where they are put
+// from. Other rows have no place. The list begins with this rank's own rows, because in FLAT order all ranks would
+// store to the same rank at the same time.
 template <Lands Warp, bool kHere>
 struct HandedBack {
   static constexpr bool kMayLeave = kHere;
@@ -88,7 +88,7 @@ struct LandedSums {
 // ---- Common to steps whose rows land
 
 // Called if no dispatch came since the set's last combine. Rows overwrite those of that combine, so every rank must
-// have taken them. If a dispatch came in between, every rank has.
+// have taken them. If a dispatch came in between, every rank has taken them.
 MOE_LANES bool llWaitForTakers(const Combining auto& s) {
   const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llCombineFree);
   tellFree(s, free);
@@ -108,7 +108,7 @@ MOE_LANES void llEmptyPlaces(const Combining auto& s) {
   }
 }
 
-// Runs before this rank's rows go: waits until their places are free, and the warp that `tells` sends the terms to the
+// Runs before this rank's rows go. Waits until their places are free; the warp with `tells` also sends the terms to the
 // domain. `uncombined`, `used`: as in CommState. False if a wait failed.
 MOE_LANES bool llBeginLanding(const Combining auto& s, bool uncombined, bool used, bool tells) {
   if (!uncombined && !llWaitForTakers(s)) return false;

@@ -77,9 +77,9 @@ class LlDispatch {
  private:
   // ---- Sending
 
-  // The slots of the set's last dispatch are written again: everybody has taken the rows. After a combine there is
-  // nothing to wait for, as it waited for everybody to come to it; else each rank says so now that its stream has come
-  // here.
+  // Before the slots of the set's last dispatch are written again, all ranks must have taken its rows. After a combine
+  // there is nothing to wait for, because the combine waited until all ranks had reached it. Otherwise each rank
+  // announces it now that its stream is here.
   MOE_LANES bool waitForSlots() const {
     const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llFree);
     tellFree(s, free);
@@ -93,7 +93,7 @@ class LlDispatch {
     });
   }
 
-  // Puts rows, and behind them the word of their terms and the flag. The last two go together, so that the adapter is
+  // Puts rows, then the word of their terms and the flag. The last two go together, so that the adapter is
   // notified once.
   MOE_LANES void putToRemoteRanks() const {
     const auto rowsTo = [&](int to) { return s.handle.sent.totals[s.handle.map.experts + to]; };

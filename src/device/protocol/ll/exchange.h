@@ -145,8 +145,8 @@ MOE_LANES void llPutRows(const LlSending auto& s, const LlPayload& payload, int 
   });
 }
 
-// Puts rowsTo(rank) rows to each remote rank of this warp, and behind them what putRest(rank) puts. The epoch chooses
-// the connection, so that successive dispatches use different ones.
+// Puts rowsTo(rank) rows to each remote rank of this warp, then calls putRest(rank). The epoch chooses the
+// connection, so that successive dispatches use different ones.
 template <class RowsTo, class PutRest>
 MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, RowsTo rowsTo, PutRest putRest) {
   const std::uint64_t ready = s.rowFlags();
@@ -160,8 +160,8 @@ MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, RowsTo rowsTo, PutRes
 }
 
 // Notes what a sending step leaves for the next one. One lane calls it when all warps have announced their rows,
-// because by then they have read the words that change here. `silent`: whether the handle was silent when the step
-// began.
+// because by then they have read the words that change here. `silent`: true if the handle discarded operations when the
+// step began.
 MOE_LANES void llLaneNoteSent(const LlSending auto& s, bool silent) {
   CommState* state = s.comm.state;
   const HandleView& h = s.handle;

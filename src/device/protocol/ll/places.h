@@ -62,21 +62,21 @@ class LlTables {
 template <Computes Wide, bool kIsPlain>
 struct LlBlock : Session<Wide>, LlTables {
   static constexpr bool kPlain = kIsPlain;
-  static constexpr bool kPrepared = false;  // toldBy() and arrived() are filled
+  static constexpr bool kPrepared = false;  // whether toldBy() and arrived() are filled
 
   MOE_LANES LlBlock(const Wide& policy, const StepParams& params, WarpIndex own, const Operation& operation)
       : Session<Wide>(policy, params, {own.block(), own.blocks, own.blocks}, operation),
         LlTables(policy, params.handle, own.block()) {}
 };
 
-// The tokens [first, end) of a block. Where there are blocks enough, two blocks (`sharers`) share a token, and this
+// The tokens [first, end) of a block. If there are enough blocks, two blocks (`sharers`) share a token, and this
 // block is number `sharer` of them.
 struct LlShare {
   int first, end, sharer, sharers;
-  bool leads;  // this block knows of all tokens and sends the counts: it has the last token, or no rows
+  bool leads;  // this block knows all tokens and sends the counts: it has the last token, or no rows
 
   // `block`: this block among all. With `countingBlock` (`apart`), the last of several blocks counts and moves no rows,
-  // because the others would wait for it. Where there are blocks enough, nothing is divided.
+  // because the others would wait for it. If there are enough blocks, the code needs no integer division.
   static MOE_LANES LlShare of(const DispatchArgs& d, WarpIndex block) {
     return of(d.tokens, d.countingBlock != 0 && block.count > 1, block);
   }
@@ -92,7 +92,7 @@ struct LlShare {
     return {first, end, sharer, sharers, apart ? counts : last};
   }
 
-  // The place of warp `warp` of a block's `warps` among all warps that share these tokens' rows.
+  // The index of warp `warp`, one of the block's `warps`, among all warps that share these tokens' rows.
   MOE_LANES WarpIndex team(int warp, int warps) const { return {warp * sharers + sharer, warps * sharers, sharers}; }
 };
 
@@ -122,9 +122,9 @@ template <class Params>
 MOE_SELDOM TakenEntry mergedEntry(const Params& p, int entry) {
   return takenEntry(p.handle, p.route, entry);
 }
-// True if an entry is invalid, by itself or beside earlier ones of its token. This is givenFault with look-ups side by
-// side. Only the leading block calls it, so that the others have none of its code in their way. `id`: the expert that
-// the entry names.
+// True if an entry is invalid, by itself or because of earlier entries of its token. Unlike givenFault it makes several
+// look-ups at once. Only the leading block calls it, so that its code does not slow the other blocks down. `id`: the
+// expert that the entry names.
 template <class Params>
 MOE_SELDOM bool entryCannotBe(const Params& p, int entry, std::int64_t id) {
   const HandleView& h = p.handle;
@@ -151,8 +151,8 @@ class LlPlaces {
         count_(share.end - first < kLlTokensAtOnce ? share.end - first : kLlTokensAtOnce) {}
 
   // All lanes of the block call it together, for the tokens at hand in turn. It leaves invalid entries out; the leading
-  // block notes that there are some. Everything that must be known before rows may go is looked up at once, also how
-  // many rows went to each rank in the dispatch before, and whether the rank is to stop. False: the rank is to stop.
+  // block notes that there are some. It looks up at once everything that rows depend on, including the number of rows
+  // for each rank in the previous dispatch, and whether the rank is to stop. False: the rank is to stop.
   MOE_LANES bool count() const {
     clear();
     const int from = begins_ ? 0 : first_ * h_.topk, entries = (first_ + count_) * h_.topk - from;
@@ -204,14 +204,14 @@ class LlPlaces {
   MOE_LANES int positionOf(int token, int bucket) const {
     return static_cast<int>(t_.before()[bucket]) + bitCount(t_.users()[bucket] & ((1u << (token - first_)) - 1));
   }
-  // For the leading block, with its last tokens at hand: the number of all users of a bucket; and for a rank, how many
-  // more there are than in the dispatch before.
+  // For the leading block, when its last tokens are at hand. total: the number of all users of a bucket. moreTo: how
+  // many more rows go to a rank than in the previous dispatch.
   MOE_LANES int total(int bucket) const { return static_cast<int>(t_.before()[bucket]) + bitCount(t_.users()[bucket]); }
   MOE_LANES int moreTo(int rank) const { return total(h_.map.experts + rank) - t_.lastRows()[rank]; }
 
  private:
-  // The look-up of a lane for an entry: the id that it names and, for a token at hand, its weight. Or a word that is no
-  // entry (lookBeside).
+  // The result of a lane's look-up: the id that an entry names and, for a token at hand, its weight; or a word of
+  // lookBeside().
   struct Look {
     std::int64_t given;
     float weight;
@@ -221,7 +221,7 @@ class LlPlaces {
   // Experts are counted where rows have places by experts, and by the block that sends the counts.
   MOE_LANES int firstBucket() const { return leads_ || expertRows(h_) ? 0 : h_.map.experts; }
 
-  // The tokens that were at hand now count as tokens before.
+  // From now on the tokens that were at hand count as earlier ones.
   MOE_LANES void clear() const {
     const int counted = buckets() - firstBucket(), ranks = kLlTokensAtOnce * llRankWords(c_.nranks);
     const int earlier = begins_ ? llChunks(first_) * c_.nranks : 0, words = begins_ ? int{kLlWords} : 0;

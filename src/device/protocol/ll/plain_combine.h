@@ -1,9 +1,9 @@
-// The combines with nothing beside the rows: of rows in their slots (combinesFromSlots), which most decoders run in
-// each layer, and of rows that land at their owners (landsPlainly). They have code of their own, because the general
-// code (Combine, LlCombine) takes longer than such a step should. Words and slots are the same. README.md, "Combine
-// from slots", "Dispatch to places, combine from places".
+// The combines that bring nothing beside the rows. One reads rows in their slots (combinesFromSlots), and most decoders
+// run it in each layer. The other is for rows that land at their owners (landsPlainly). They have code of their own,
+// because the general code (Combine, LlCombine) takes longer than such a step should. Words and slots are the same.
+// README.md, "Combine from slots", "Dispatch to places, combine from places".
 //
-// A warp of the policy is a block here. The last of several blocks has no rows. It tells and compares the terms, and
+// A warp of the policy is a block here. The last of several blocks has no rows. It sends and compares the terms, and
 // ends the epoch.
 #pragma once
 
@@ -30,12 +30,12 @@ MOE_LANES bool isRank(const CommView& c, const Destination& to) {
   return static_cast<unsigned>(to.rank) < static_cast<unsigned>(c.nranks);
 }
 
-// The words of a combine in one call, as they are before it. They are looked up at once.
+// The state words of a combine in one call, with their values before the call. They are looked up at once.
 struct LlCombineWords {
   std::uint64_t epoch, number;
   std::uint32_t uncombined, used, fault;
 
-  // `counts`: the numbers of operations of each channel that hand over as this one.
+  // `counts`: for each channel, the number of operations that hand over rows as this one does.
   MOE_LANES LlCombineWords(const StepParams& p, const std::uint64_t* counts)
       : epoch(p.comm.state->epoch[combineChannel(p.handle)]),
         number(counts[combineChannel(p.handle)]),
@@ -47,13 +47,13 @@ struct LlCombineWords {
   MOE_LANES Operation operation(const StepParams& p) const { return {combineChannel(p.handle), epoch + 1, number + 1}; }
 };
 
-// Tells all ranks a word. It has no fence, so what the word is to release has been released before.
+// Sends a word to all ranks. It has no fence, so the data that the word announces must have been released before.
 MOE_LANES void llTell(const Combining auto& s, const std::uint64_t& area, Flag word) {
   const CommView& c = s.comm;
   s.warp.endPublish(
       c.domainSize, [&](int i) { return c.template in<Flag>(c.domainFirst + i, area) + c.rank; }, word);
 }
-// The word has the terms itself.
+// The word itself contains the terms.
 MOE_LANES void llTellTerms(const Combining auto& s) {
   llTell(s, llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), flagWord(s.epoch, s.args.terms));
 }

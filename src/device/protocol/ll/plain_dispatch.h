@@ -1,5 +1,5 @@
-// The dispatches that route, with nothing beside the rows: of RANK_MAJOR rows that stay in their slots, which most
-// decoders run in each layer (README.md, "Dispatch into slots"), and of rows that go to their places ("Dispatch to
+// The dispatches that route and bring nothing beside the rows. In one, RANK_MAJOR rows stay in their slots, and most
+// decoders run it in each layer (README.md, "Dispatch into slots"). In the other, rows go to their places ("Dispatch to
 // places"). Their warps are blocks.
 #pragma once
 
@@ -117,7 +117,7 @@ class LlSlotDispatch : LlBlockDispatch<Warp, false> {
 };
 
 // Computes where the group of each expert begins. All lanes of a block call it when experts have been counted. Its code
-// is apart, because most blocks do not run it.
+// is separate, because most blocks do not run it.
 template <Blocks Warp>
 MOE_SELDOM void llFindExpertOffsets(Warp warp, const StepParams& p, WarpIndex w) {
   const PlainBlock<Warp> block(warp, p, w, {});

@@ -41,7 +41,7 @@ MOE_SELDOM void llKeepFault(Warp warp, const StepParams& p, std::int64_t layoutR
 }
 
 // These two functions are not inlined: they only read a block's tables, and registers are free again when they return.
-// They compute once more what a caller could pass, because much of that would go through memory.
+// They compute values again that a caller could pass, because many of those would go through memory.
 template <Gathers Warp>
 MOE_SELDOM void llSendPayloads(Warp warp, const StepParams& p, WarpIndex w, int first) {
   using Wide = LlBlock<typename Warp::Wide, false>;
@@ -80,7 +80,7 @@ struct LlReady {
   }
 
  private:
-  // As in LlDispatch, but the warps of a block wait together.
+  // Waits as LlDispatch does, but the warps of a block wait together.
   MOE_LANES bool waitForSlots() const {
     const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llFree);
     tellFree(s, free);
@@ -91,7 +91,7 @@ struct LlReady {
 template <Gathers Warp, bool kPlain>
 class LlRouteDispatch {
  public:
-  // `wide`: warp.wide(). It is not a member, because nothing of an object that points into itself stays in registers.
+  // `wide`: warp.wide(). It is not a member, because an object that points into itself stays in memory.
   MOE_LANES LlRouteDispatch(const Warp& warp, const typename Warp::Wide& wide, const StepParams& p, WarpIndex w)
       : s_(warp, p, w), block_(wide, p, w, S::operationOf(p)), warps_(Warp::warpsOfBlock()), inBlock_(w.inBlock) {}
 
@@ -138,7 +138,7 @@ class LlRouteDispatch {
     return LlShare::of(s_.args, {static_cast<int>(index), block_.w.count, block_.w.blocks});
   }
 
-  // Sends the tokens at hand: rows, then what travels beside them, and headers.
+  // Sends the tokens at hand: rows, then the data beside them, and headers.
   MOE_LANES bool sendTokens(const LlShare& share, const Places& places) const {
     const LlReady<S, Tabled> ready{s_, block_, places};
     const Range tokens{places.first(), places.first() + places.size()};
@@ -149,7 +149,7 @@ class LlRouteDispatch {
     return true;
   }
 
-  // Puts rows, and behind them metadata and the flag. The last two go together, so that the adapter is notified once.
+  // Puts rows, then metadata and the flag. The last two go together, so that the adapter is notified once.
   MOE_LANES void putToRemoteRanks() const {
     const auto rowsTo = [&](int to) { return llRowsTo(s_, to); };
     llPutToRemoteRanks(s_, rowsTo, [&](int to) {
@@ -215,7 +215,7 @@ class LlRouteDispatch {
         s_, share, {taken, hand}, {{taken, s_.rows()}, d.straight != 0 ? d.rows : nullptr, bytes}, d.outRows});
   }
 
-  // Delivers what came beside the rows at hand.
+  // Delivers the data that came beside the current rows.
   MOE_LANES void takeBeside(const Taken& taken, const LlHand& hand) const {
     const DispatchArgs& d = s_.args;
     const LlRows rows{s_.handle, hand.begin, hand.end, 0, 0};

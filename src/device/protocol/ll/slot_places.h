@@ -14,7 +14,7 @@ MOE_LANES void forBits(std::uint32_t bits, Body body) {
   for (; bits != 0; bits &= bits - 1) body(bitCount((bits & (0u - bits)) - 1));
 }
 
-// A block's part of each row: all of it, or the half that it has if two blocks share a token.
+// A block's part of each row: the whole row, or one half if two blocks share a token.
 struct LlRowPart {
   std::uint32_t begin, bytes;
 
@@ -34,7 +34,7 @@ MOE_LANES int wholeWarps(int n) {
 // Words that blocks look up beside ids: whether the rank is to stop, and whether the block must wait for slots.
 template <class Warp>
 struct LlSlotWords {
-  static constexpr int kItems = 2 * Warp::kLanes;  // the first lane of a warp for each
+  static constexpr int kItems = 2 * Warp::kLanes;  // one warp for each word, which its first lane looks up
 
   static MOE_LANES std::uint32_t look(const Warp& warp, const StepParams& p, int i) {
     if (i == 0) return warp.laneStopped(p.comm) ? 1 : 0;
@@ -45,7 +45,7 @@ struct LlSlotWords {
   }
 };
 
-// An entry and the first ids of its token, all looked up side by side; or a word.
+// An entry and the first ids of its token, which are looked up at once; or a word.
 template <class Id>
 struct LlSlotLook {
   static constexpr int kAtOnce = 8;
@@ -104,8 +104,8 @@ MOE_LANES void withIds(const StepParams& p, Use use) {
   }
 }
 
-// Some tokens of a block, at most kLlTokensAtOnce. `kPlaced`: the layout may have places by experts, and then a header
-// says where an entry comes among those of its expert. Buckets are ranks, and behind them experts.
+// Some tokens of a block, at most kLlTokensAtOnce. `kPlaced`: the layout may have places by experts. A header then has
+// the position of an entry among the entries of its expert. Buckets are the ranks, then the experts.
 template <Blocks Warp, bool kPlaced>
 class LlSlotPlaces {
  public:
@@ -194,8 +194,8 @@ class LlSlotPlaces {
     return t_.slots()[rank] + static_cast<std::int64_t>(positionOf(at, rank)) * p_.dispatch.rowBytes;
   }
 
-  // Stores headers to the receivers, and the handle's tables of what is sent: entries, places of destinations, and ids,
-  // each by lanes of other warps.
+  // Stores headers to the receivers, and the handle's tables of sent rows: entries, places of destinations, and ids.
+  // Each of the three kinds has warps of its own.
   MOE_LANES void storeHeaders() const {
     const int entries = size() * h_.topk, places = size() * h_.destinationsMax;
     const int placesAt = wholeWarps<Warp>(entries), keptAt = placesAt + wholeWarps<Warp>(places);

@@ -57,8 +57,8 @@ struct LlTelling {
   const S& s;
   const Places& places;
 
-  // Stores the headers of the tokens at hand, and the handle's tables of what is sent. The last warps of the block do
-  // it, because the first ones have parts of rows. Different warps store entries and heads, because the code differs.
+  // Stores the headers of the tokens at hand, and the handle's tables of sent rows. The last warps of the block do it,
+  // because the first ones have parts of rows. Different warps store entries and heads, because the code differs.
   MOE_LANES void storeHeaders(int warp, int warps) const {
     const HandleView& h = s.handle;
     const int entries = places.size() * h.topk, heads = places.size() * h.destinationsMax;
@@ -148,8 +148,8 @@ struct LlTelling {
   }
 };
 
-// How many rows go to a rank. Valid when all warps have announced their rows. The handle does not tell, because its
-// route may have become empty by then.
+// The number of rows that go to a rank. Valid when all warps have announced their rows. The handle's number may be
+// wrong then, because its route may have become empty.
 MOE_LANES int llRowsTo(const LlSending auto& s, int to) {
   return s.warp.laneLoad(llLastRows(s.comm, s.handle, to));
 }
@@ -201,7 +201,7 @@ class LlTaken {
     return true;
   }
 
-  // Only waits for them. kLlVerdict is not cleared.
+  // Only waits for the rows of all ranks, and does not clear kLlVerdict.
   MOE_LANES bool awaitRows(const std::uint64_t& flags, std::uint64_t epoch) const {
     return block_.waitForAll(flags, epoch, Phase::dispatchRows, [&](int from, Flag word) {
       const int rows = flagRows(word);
@@ -287,8 +287,8 @@ class LlTaken {
   MOE_LANES const std::int32_t* expertOffsets() const { return t_.expertOffsets(); }
   MOE_LANES Filled filled() const { return {t_.rowsPerExpert(), t_.expertOffsets(), t_.rankOffsets(), layoutRows()}; }
 
-  // The first block calls it: stores the counts of what arrives for the handle and for the host, for the host without
-  // `rows`.
+  // Stores the counts of arriving rows for the handle and for the host. The host gets all counts but `rows`. The first
+  // block calls it.
   MOE_LANES void keepCounts(std::uint32_t ticket) const {
     block_.warp.forEach(c_.nranks + experts_, [&](int i) {
       if (i >= c_.nranks) {
@@ -329,7 +329,7 @@ class LlTaken {
     const int before = laneSums<8>(arrival(row).from, 0, [&](int from) { return laneToldCount(from, e); }).all;
     came[1 + n].w = static_cast<std::uint32_t>(groupOf(e) + before + entryRow(came[1 + n]));
   }
-  // Where the groups of experts begin: all lanes of a policy whose warps are blocks.
+  // Computes where the groups of experts begin. All lanes call it, with a policy whose warps are blocks.
   MOE_LANES void findExpertOffsets() const { addUpExperts(block_.warp); }
   // The row of the layout where a row has its copy number `copy`.
   MOE_LANES int place(const LlHand& hand, int row, int copy) const {
@@ -339,7 +339,7 @@ class LlTaken {
     return entryPlace(at.from, header(hand, row)[1 + copy]);
   }
 
-  // Keeps entry n of a row, if the row has so many, in the handle and, if `describing`, in the caller's arrays. The
+  // Keeps entry n of a row, if the row has that many, in the handle and, if `describing`, in the caller's arrays. The
   // lane of entry 0 keeps the head too.
   MOE_LANES void laneKeepEntry(const DispatchArgs& d, const LlHand& hand, int row, int n, bool describing) const {
     const Quad* came = header(hand, row);

@@ -41,8 +41,8 @@ class Tally {
     });
   }
 
-  // Counts the other rank that arrived last as late, if it kept this rank waiting much longer than the one before it
-  // did. For one lane.
+  // Finds the other rank that was awaited longest, and counts it as late if it was awaited much longer than any third
+  // rank. For one lane.
   MOE_LANES void countLate() const {
     if (t_.lateSteps == nullptr) return;
     std::uint64_t longest = 0, next = 0;
@@ -60,8 +60,8 @@ class Tally {
     if (longest > next + kLateNs) ++t_.lateSteps[last];
   }
 
-  // Stores the rank that was awaited longest to the record of the operation, which is the latest, unless steps note it
-  // themselves.
+  // Stores the rank that was awaited longest to the operation's record, which is the latest one. Does nothing if steps
+  // note their waits themselves.
   MOE_LANES void recordWorst() const {
     if (c_.recorder == nullptr || c_.recorder->notesWaits != 0) return;
     std::uint64_t worst = 0;

@@ -201,7 +201,7 @@ MOE_LANES void laneNoteFault(const Routing auto& r, int token) {
   r.warp.laneOr(usersOf(r, token) + r.handle.faultBucket(), bitOf(token));
 }
 
-// Entry k of a token as the handle keeps it: its expert, or below 0 none or the entry that it is merged into.
+// The handle's id for entry k of a token: the expert, -1 for none, or idOfMerged of the entry that it is merged into.
 MOE_LANES int keptId(const HandleView& h, int k, const TakenEntry& taken) {
   if (indexFault(h, taken.id) != Fault::none) return -1;
   return taken.with != k ? idOfMerged(taken.with) : static_cast<int>(taken.id);

@@ -9,8 +9,8 @@
 namespace moe {
 
 // Writes this rank's counts and terms to all ranks of the domain, before its flags announce them. This overwrites the
-// buffers of epoch - 2. No acknowledgement is needed: this rank has the counts of epoch - 1 of every rank, which a rank
-// sends after it has kept the headers of epoch - 2.
+// buffers of epoch - 2. No acknowledgement is needed: this rank has every rank's counts of epoch - 1, and a rank sends
+// those after it has kept the headers of epoch - 2.
 MOE_LANES void writeCounts(const Routing auto& r) {
   r.warp.forEach(r.handle.sharedBuckets(), [&](int bucket) {
     const std::int32_t count = r.own.totals[bucket];

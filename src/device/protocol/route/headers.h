@@ -278,7 +278,7 @@ MOE_LANES void laneSendToken(const Routing auto& r, int token) {
   const int number = r.own.tokens.begin + token, rows = r.handle.sent.destinationCount[number];
   const Destination* list = r.own.destinations + std::int64_t{token} * r.handle.destinationsMax;
   Destination* kept = r.handle.sent.destinations + std::int64_t{number} * r.handle.destinationsMax;
-  std::int32_t* rowOf = r.own.rankOffsets;  // unused until later; here it holds, by rank, the token's row there
+  std::int32_t* rowOf = r.own.rankOffsets;  // not in use yet; here it holds the token's row at each rank
   Quad* headers[kTopkMax];
   int entries[kTopkMax];
   for (int i = 0; i < r.handle.destinationsMax; ++i) kept[i] = list[i];

@@ -24,8 +24,8 @@ struct PutQueue {
   std::uint32_t messageBytes;      // most bytes of a WQE, a multiple of 4
 };
 
-// The most slots that are reserved at once, which are those of a GPU's warp. A queue has at least as many, except in
-// tests.
+// The most slots that are reserved at once: one for each lane of a GPU's warp. A queue has at least as many, except
+// in tests.
 inline constexpr std::uint32_t kPutBatch = 32;
 
 // When this many slots wait, the doorbell is rung without a word.
