@@ -82,8 +82,8 @@ if(NOT MOECOMM_DEBIAN)
   install(FILES ${PROJECT_BINARY_DIR}/python_link/libmoecomm.so DESTINATION ${python_dir}/moecomm)
 endif()
 install(DIRECTORY examples DESTINATION ${share_dir} COMPONENT dev
-  FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "*.cu" PATTERN "*.py" PATTERN "*.rs" PATTERN "*.toml" PATTERN Cargo.lock
-  PATTERN __pycache__ EXCLUDE PATTERN target EXCLUDE)
+  FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "*.cu" PATTERN "*.py" PATTERN "*.rs" PATTERN "*.toml"
+  PATTERN "*.json" PATTERN Cargo.lock PATTERN __pycache__ EXCLUDE PATTERN target EXCLUDE)
 if(NOT MOECOMM_DEBIAN) # whose packages have a file about all licences
   install(FILES LICENSE packaging/third_party.txt DESTINATION ${CMAKE_INSTALL_DOCDIR})
 endif()

@@ -73,7 +73,7 @@ step_format() {
 step_tidy() {
   python3 scripts/tidy.py || return
   local test
-  for test in tidy goals host_peers step_inputs changed_files lint mutants; do python3 "tests/tools/${test}_test.py" || return; done
+  for test in tidy goals grafana host_peers step_inputs changed_files lint mutants; do python3 "tests/tools/${test}_test.py" || return; done
   if have shellcheck; then shellcheck -S warning scripts/*.sh tests/*/*.sh .ci/run; fi
 }
 

@@ -60,8 +60,8 @@ class Metrics {
     fmt::format_to(std::back_inserter(text_), "# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
   }
   void add(const RankDump& dump, double value, const std::string& labels = "") {
-    fmt::format_to(std::back_inserter(text_), "{}{{job=\"{}\",rank=\"{}\",host=\"{}\"{}}} {}\n", name_, label(dump.job),
-                   dump.rank, label(dump.host), labels, value);
+    fmt::format_to(std::back_inserter(text_), "{}{{job_id=\"{}\",rank=\"{}\",host=\"{}\"{}}} {}\n", name_,
+                   label(dump.job), dump.rank, label(dump.host), labels, value);
   }
   const std::string& text() const { return text_; }
 

@@ -36,7 +36,7 @@ COMMON = ["support/cases/cast_case.cc", "support/cases/payload_case.cc", "suppor
           "support/reference/wire_reference.cc", "support/reference/words_output.cc"]
 FLAGS = ["-std=c++20", "-Og", "-ffp-contract=off", "-w"]  # compiling takes most of the time
 TSAN = ["-fsanitize=thread", "-g1"]
-JOB_SECONDS = 90
+JOB_SECONDS = 90  # on a machine with nothing else to do
 SEEDS, SEEDS_WITH_BUG = 300, 4000  # a bug ends the job at its first failing seed; sim_test.cc runs more seeds
 
 # A job consists of the sources that a bug may change, the judges (which no bug changes) and the way to run it.
@@ -140,12 +140,17 @@ def plant(tree: pathlib.Path, mutant, overlay: pathlib.Path):
     target.write_text(text.replace(mutant["from"], mutant["to"]))
 
 
+def job_seconds():
+    """The time after which a job hangs. On a busy machine it is longer, or slow jobs would count as mutants caught."""
+    return JOB_SECONDS * max(1, os.getloadavg()[0] / os.cpu_count())
+
+
 def job_failure(job: str, program: pathlib.Path, seeds: int):
     """How the job failed, or None if it passed."""
     arguments = ["--seeds", str(seeds), *SIM_ARGUMENTS[job]] if job in SIM_ARGUMENTS else []
     environment = dict(os.environ, TSAN_OPTIONS="halt_on_error=1 exitcode=66", GTEST_FAIL_FAST="1")
     try:
-        done = subprocess.run([str(program), *arguments], capture_output=True, timeout=JOB_SECONDS, env=environment)
+        done = subprocess.run([str(program), *arguments], capture_output=True, timeout=job_seconds(), env=environment)
     except subprocess.TimeoutExpired:
         return "hangs"
     if done.returncode == 0:
