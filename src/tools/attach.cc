@@ -2,19 +2,18 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
 
 #include "base/fd.h"
+#include "base/unix_socket.h"
 #include "bootstrap/net/link.h"
 #include "bootstrap/net/poll_set.h"
 #include "tools/moe_top.h"
@@ -49,21 +48,15 @@ Key keyOf(const std::string& socket) {
 
 // Empty if nobody listens there.
 std::optional<Fd> connectTo(const std::string& path) {
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  if (path.size() >= sizeof name.sun_path) throw Error(moeInvalidUsage, "its path is too long for a socket");
-  std::memcpy(name.sun_path, path.data(), path.size());
+  const std::optional<UnixName> name = UnixName::ofFile(path);
+  if (!name) throw Error(moeInvalidUsage, "its path is too long for a socket");
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) throw systemError("socket");
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
+  if (::connect(fd.get(), name->get(), name->bytes()) != 0) {
     if (errno == ECONNREFUSED || errno == ENOENT) return std::nullopt;
     throw systemError("cannot connect");
   }
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != ::geteuid()) {
-    throw Error(moeInvalidUsage, "it belongs to another user");
-  }
+  if (userOf(fd.get()) != ::geteuid()) throw Error(moeInvalidUsage, "it belongs to another user");
   return fd;
 }
 

@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +15,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <map>
 #include <optional>
@@ -29,6 +27,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/host_name.h"
+#include "base/unix_socket.h"
 #include "tools/command_line.h"
 #include "tools/moerun_bind.h"
 #include "tools/moerun_job.h"
@@ -120,12 +119,8 @@ struct ClaimedPort {
 std::optional<ClaimedPort> claimPort(std::uint16_t number) {
   ClaimedPort port{number, Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   if (!port.claim) return port;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string name = fmt::format("moerun-port-{}", number);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (::bind(port.claim.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0) return port;
+  const UnixName name = UnixName::abstract(fmt::format("moerun-port-{}", number));
+  if (::bind(port.claim.get(), name.get(), name.bytes()) == 0) return port;
   if (errno == EADDRINUSE) return std::nullopt;
   return ClaimedPort{number, Fd()};
 }

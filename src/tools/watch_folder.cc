@@ -4,16 +4,15 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
 #include "base/fd.h"
+#include "base/unix_socket.h"
 
 namespace moe::tools {
 namespace {
@@ -37,12 +36,10 @@ bool canMakeFiles(const std::string& folder) {
 
 // True if the socket's owner has ended.
 bool isLeft(const std::string& path) {
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  if (path.size() >= sizeof name.sun_path) return false;
-  std::memcpy(name.sun_path, path.data(), path.size());
+  const std::optional<UnixName> name = UnixName::ofFile(path);
+  if (!name) return false;
   const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  return fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 && errno == ECONNREFUSED;
+  return fd && ::connect(fd.get(), name->get(), name->bytes()) != 0 && errno == ECONNREFUSED;
 }
 
 bool isOld(const std::filesystem::path& path) {

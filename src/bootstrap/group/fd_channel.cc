@@ -3,15 +3,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <optional>
 
 #include "base/error.h"
+#include "base/unix_socket.h"
 
 namespace moe::bootstrap {
 namespace {
@@ -19,36 +18,17 @@ namespace {
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr Lobby::Limits kFdLimits{256, std::chrono::milliseconds(5000), std::chrono::milliseconds(200)};
 
-// The user at the other end, or none if that cannot be found out. For a listener, that is the user who called listen().
-std::optional<uid_t> userOf(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
-  return peer.uid;
-}
-
-struct LocalName {
-  sockaddr_un address{};
-  socklen_t length = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-};
-
 // A hash of the key, so that two groups do not collide by accident.
-LocalName nameOf(const Key& key) {
+UnixName nameOf(const Key& key) {
   const Key hash = deriveKey(key, "fd name");
-  const std::string text = fmt::format("moecomm-fd-{:02x}", fmt::join(hash, ""));
-  LocalName name;
-  name.address.sun_family = AF_UNIX;
-  std::memcpy(name.address.sun_path + 1, text.data(), text.size());  // a first byte of 0: abstract
-  name.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
-  return name;
+  return UnixName::abstract(fmt::format("moecomm-fd-{:02x}", fmt::join(hash, "")));
 }
 
 std::vector<Fd> listenLocal(const Key& key) {
   Fd fd(::socket(AF_UNIX, kSocketFlags, 0));
   if (!fd) throw systemError("socket");
-  const LocalName name = nameOf(key);
-  if (::bind(fd.get(), name.get(), name.length) != 0 || ::listen(fd.get(), 4096) != 0) {
+  const UnixName name = nameOf(key);
+  if (::bind(fd.get(), name.get(), name.bytes()) != 0 || ::listen(fd.get(), 4096) != 0) {
     throw systemError("cannot listen on an abstract UNIX socket");
   }
   std::vector<Fd> listeners;
@@ -84,8 +64,8 @@ void FdFetch::arm(PollSet& set) {
   if (!link_) {
     Fd socket(::socket(AF_UNIX, kSocketFlags, 0));
     if (!socket) throw systemError("socket");
-    const LocalName name = nameOf(key_);
-    if (::connect(socket.get(), name.get(), name.length) != 0) {
+    const UnixName name = nameOf(key_);
+    if (::connect(socket.get(), name.get(), name.bytes()) != 0) {
       problem_ = std::strerror(errno);  // not served yet, or too many requests at once
       return;
     }

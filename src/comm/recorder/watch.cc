@@ -4,13 +4,13 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/quiet_thread.h"
+#include "base/unix_socket.h"
 #include "comm/recorder/flight_recorder.h"
 
 namespace moe {
@@ -24,26 +24,21 @@ constexpr milliseconds kAnswerEnd{5000};  // time for a guest to take its answer
 constexpr bootstrap::Lobby::Limits kLimits{8, milliseconds(2000), milliseconds(100)};
 
 bool isOwnUser(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+  return userOf(socket) == ::geteuid();
 }
 
 // The mode is set before the socket has a name.
 Fd listenAt(const std::string& path) {
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  if (path.size() >= sizeof name.sun_path) {
+  const std::optional<UnixName> name = UnixName::ofFile(path);
+  if (!name) {
     throw Error(moeInvalidArgument, fmt::format("the socket's path {} has {} bytes, at most {} fit: choose a shorter "
                                                 "watchFolder (MOECOMM_WATCH_FOLDER)",
-                                                path, path.size(), sizeof name.sun_path - 1));
+                                                path, path.size(), UnixName::kPathMax));
   }
-  std::memcpy(name.sun_path, path.data(), path.size());
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) throw systemError("socket");
   ::unlink(path.c_str());
-  const bool bound = ::fchmod(fd.get(), 0600) == 0 &&
-                     ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0 &&
+  const bool bound = ::fchmod(fd.get(), 0600) == 0 && ::bind(fd.get(), name->get(), name->bytes()) == 0 &&
                      ::chmod(path.c_str(), 0600) == 0 && ::listen(fd.get(), 8) == 0;
   if (!bound) throw systemError("cannot listen at " + path);
   return fd;
