@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
@@ -47,6 +48,9 @@ inline std::optional<uid_t> userOf(int socket) {
   socklen_t length = sizeof peer;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
   return peer.uid;
+}
+inline bool isOwnUser(int socket) {
+  return userOf(socket) == ::geteuid();
 }
 
 }  // namespace moe

@@ -56,7 +56,7 @@ std::optional<Fd> connectTo(const std::string& path) {
     if (errno == ECONNREFUSED || errno == ENOENT) return std::nullopt;
     throw systemError("cannot connect");
   }
-  if (userOf(fd.get()) != ::geteuid()) throw Error(moeInvalidUsage, "it belongs to another user");
+  if (!isOwnUser(fd.get())) throw Error(moeInvalidUsage, "it belongs to another user");
   return fd;
 }
 

@@ -46,8 +46,7 @@ Error cannotTake(int socket) {
 }  // namespace
 
 FdServer::FdServer(const Key& key, int fd)
-    : lobby_(listenLocal(key), key, maskOf(FrameType::fdRequest), kFdLimits,
-             [](int socket) { return userOf(socket) == ::geteuid(); }),
+    : lobby_(listenLocal(key), key, maskOf(FrameType::fdRequest), kFdLimits, isOwnUser),
       fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
   if (!fd_) throw systemError("cannot duplicate the descriptor to pass");
 }

@@ -22,8 +22,8 @@ std::uint64_t inodeOf(const char* path) {
   return ::stat(path, &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
 }
 
-// The first line of a file; empty if there is none. A rank without its identity would fail later, so a
-// shortage of descriptors or memory ends the call instead.
+// The first line of a file; empty if there is none. A rank without its identity would fail later, so a shortage
+// of descriptors or memory ends the call instead.
 std::string firstLineOf(const std::string& path) {
   std::ifstream file(path);
   if (!file.is_open() && isShortage(errno)) {

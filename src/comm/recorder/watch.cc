@@ -23,10 +23,6 @@ constexpr std::size_t kGuestsMax = 4;     // guests whose answers are on their w
 constexpr milliseconds kAnswerEnd{5000};  // time for a guest to take its answer
 constexpr bootstrap::Lobby::Limits kLimits{8, milliseconds(2000), milliseconds(100)};
 
-bool isOwnUser(int socket) {
-  return userOf(socket) == ::geteuid();
-}
-
 // The mode is set before the socket has a name.
 Fd listenAt(const std::string& path) {
   const std::optional<UnixName> name = UnixName::ofFile(path);
