@@ -228,6 +228,28 @@ def nothing_to_send(rank):
     moecomm.sglang.destroy()
 
 
+def captured(rank):
+    """The event of dispatch_a comes behind all work on what dispatch_b sends, which waits for nothing else."""
+    set_up(tokens_max=16).extend = True
+    dispatcher, order = make(), []
+    x, topk = inputs(rank)
+    to, capture = torch.Tensor.to, deep_ep.Buffer.capture
+
+    def converts(*arguments, **keywords):
+        order.append("to")
+        return to(*arguments, **keywords)
+
+    def captures():
+        order.append("capture")
+        return capture()
+
+    with mock.patch.object(torch.Tensor, "to", converts), mock.patch.object(deep_ep.Buffer, "capture", captures):
+        dispatcher.dispatch_a(hidden_states=x, topk_output=topk)
+    assert order[-1] == "capture" and "to" in order, order
+    dispatcher.combine(experts(rank, dispatcher.dispatch_b()))
+    moecomm.sglang.destroy()
+
+
 def two_batches(rank):
     """Two dispatchers of a layer, each half of one between the other's."""
     found = set_up(tokens_max=16)
@@ -310,6 +332,9 @@ class SglangTest(RanksTest):
 
     def test_nothing_to_send(self):
         self.run_ranks(nothing_to_send)
+
+    def test_events_cover_what_is_sent(self):
+        self.run_ranks(captured)
 
     def test_two_batches(self):
         self.run_ranks(two_batches)

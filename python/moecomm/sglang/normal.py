@@ -51,8 +51,9 @@ class Normal(Mode):
                 )
             layout = dict(column_major_scales=powers, scale_tma_aligned=powers, scale_ue8m0=powers)
             rows = self.engine.quantize(hidden_states, 128, **layout)
-        event = Buffer.capture() if self.async_finish else None
-        return Sent(rows, topk_output.topk_ids.to(torch.int64), topk_output.topk_weights, event)
+        ids = topk_output.topk_ids.to(torch.int64)
+        event = Buffer.capture() if self.async_finish else None  # behind everything that dispatch_b reads
+        return Sent(rows, ids, topk_output.topk_weights, event)
 
     def dispatch_b(self, sent: Sent) -> Any:
         """Sends. Returns SGLang's output: rows [n, hidden], scales or None, local ids [n, topk] with -1 for experts of
