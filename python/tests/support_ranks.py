@@ -26,6 +26,7 @@ RANKS = 4
 DEVICE = os.environ.get("MOECOMM_TEST_DEVICE", "cpu")
 TIMEOUT_MS = 30000
 SKIP = MISSING or ("torch is not installed" if torch is None else None)
+os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # before CUDA begins. TCP between domains: docs/reference/tuning.md
 if SKIP is None and DEVICE != "cpu" and not torch.cuda.is_available():
     raise RuntimeError(f"MOECOMM_TEST_DEVICE is {DEVICE}, but torch has no GPU here")
 
@@ -58,7 +59,6 @@ def hears(text, function, *arguments, **keywords):
 
 def _begin(meeting, ranks, rank):
     torch.set_num_threads(1)
-    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # TCP between domains: docs/reference/tuning.md
     if DEVICE != "cpu":
         torch.cuda.set_device(rank % torch.cuda.device_count())
         torch.cuda.set_stream(torch.cuda.Stream())  # the same
