@@ -1,7 +1,9 @@
-"""Worlds of processes for the tests of moecomm.jax, which run functions of a test module on CPUs. JAX's settings must be
-there before its backend starts, so each world has processes of its own."""
+"""Worlds of processes for the tests of moecomm.jax, which run functions of a test module on CPUs, or on GPUs with
+MOECOMM_TEST_DEVICE=cuda. JAX's settings must be there before its backend starts, so each world has processes of its own.
+"""
 
 import functools
+import glob
 import os
 import pathlib
 import socket
@@ -19,11 +21,21 @@ except ImportError:
 
 TIMEOUT_MS = 30000
 SKIP = MISSING or ("jax is not installed" if jax is None else None)
+ON_GPUS = os.environ.get("MOECOMM_TEST_DEVICE", "cpu") == "cuda"
+GPUS = len(glob.glob("/dev/nvidia[0-9]*")) if ON_GPUS else 0
+# Where a rank keeps its rows. On GPUs each process of several sees one GPU.
+PLACE = dict(backend="cuda", device=0) if ON_GPUS else dict(backend="host")
 
 
 def _begin(processes, devices, port, rank):
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    os.environ["JAX_PLATFORMS"] = "cuda" if ON_GPUS else "cpu"
+    if ON_GPUS:
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"  # both models choose the same experts
+        if processes > 1:
+            os.environ["CUDA_VISIBLE_DEVICES"] = str(rank % GPUS)
+    else:
+        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
     if port is None:
         return lambda: None
     jax.distributed.initialize(f"127.0.0.1:{port}", processes, rank)

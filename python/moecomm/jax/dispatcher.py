@@ -135,7 +135,9 @@ class Dispatcher:
 
     def _call(self, name: str, results: Any, *arguments: Any) -> Any:
         found = _untyped.ffi.ffi_call(f"moecomm_{name}", results)(*arguments, key=numpy.int64(self.key))
-        return _varying(found, arguments[0])
+        # On GPUs, XLA merges a call with the store of a result to a slice, such as a scan's, and calls it a second time
+        # for its other results. It does not look through a barrier.
+        return _varying(_untyped.lax.optimization_barrier(found), arguments[0])
 
     # ---- Dispatch and combine ----------------------------------------------------------------------------------------
 
