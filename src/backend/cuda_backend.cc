@@ -32,6 +32,7 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(int device, const cudaDeviceProp& properties, bool bulk)
       : device_(device), bulk_(bulk), dependent_(properties.major >= 9) {
+    machine_.major = properties.major;
     machine_.multiprocessors = properties.multiProcessorCount;
     machine_.sharedBytes = properties.sharedMemPerBlockOptin;
     machine_.linkGBs = linkSpeed(device);

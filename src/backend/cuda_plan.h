@@ -15,6 +15,7 @@ struct GpuMachine {
   int sharers = 1;              // ranks on this GPU: all of their blocks must fit at once
   std::size_t sharedBytes = 0;  // most shared memory of a block
   double linkGBs = 0;           // nominal speed of its links to other GPUs, one way; 0: not known
+  int major = 9;                // of its compute capability
 };
 
 // In a route, a block is what the protocol calls a warp.
@@ -37,7 +38,7 @@ inline constexpr int kStraightTokensMin = 64;
 // needs some of them.
 inline constexpr int kLargeMultiprocessors = 32;
 // For HT dispatches that copy rows here, or that cast or bring payloads lane by lane. Dispatches that do both take all
-// multiprocessors.
+// multiprocessors. So do combines in a wire format, which lanes code, unless they wait for another kernel.
 inline constexpr int kBusyMultiprocessors = 64;
 inline constexpr int kBulkRowBytesMin = 1024;             // shorter rows do not go in bulk
 inline constexpr std::uint32_t kPartBytes = 512;          // one 16-byte piece per lane
@@ -114,9 +115,9 @@ inline std::int64_t blocksOfTokens(std::int64_t rows, int piecesOfRow, int warps
 }
 
 // The number of warps per block that this work's kernel is compiled for.
-inline int warpsOf(const Workload& work) {
+inline int warpsOf(const GpuMachine& machine, const Workload& work) {
   const StepRow row = rowOf(work.step);
-  return work.split && row.has(kFar) ? row.farWarps : row.warps;
+  return plainWarpsMax(row, work.split && row.has(kFar), machine.major);
 }
 
 // The parts of a row, if there is a warp for each.
@@ -130,13 +131,13 @@ inline LaunchShape planBlocks(const GpuMachine& machine, const Workload& work) {
   const std::int64_t rows = blocksOfTokens(work.rows, piecesOf(work), kFewWarps, machine.multiprocessors - 1);
   const int wanted = static_cast<int>(std::clamp<std::int64_t>(rows, 1, machine.multiprocessors));
   const int blocks = residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted);
-  return {blocks, std::min(work.rows <= kFewRows * blocks ? kFewWarps : kSmallWarps, warpsOf(work))};
+  return {blocks, std::min(work.rows <= kFewRows * blocks ? kFewWarps : kSmallWarps, warpsOf(machine, work))};
 }
 
 // One warp for each piece of a row.
 inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
   if (rowOf(work.step).family == StepFamily::plain) return planBlocks(machine, work);
-  const int warps = std::min(kSmallWarps, warpsOf(work)), pieces = piecesOf(work);
+  const int warps = std::min(kSmallWarps, warpsOf(machine, work)), pieces = piecesOf(work);
   const int share = work.movesOnly && !rowOf(work.step).routes() ? kSmallMoveShare : 1;
   const int most = std::max(1, machine.multiprocessors / share);
   const std::int64_t blocks = work.lowLatency && work.movesOnly
@@ -151,7 +152,8 @@ inline int largeMultiprocessors(const GpuMachine& machine, const Workload& work)
     return multiprocessorsForMove(machine, rowOf(work.step).combines() ? kCombineSpeed : kDispatchSpeed, work.bytes);
   }
   if (work.step == Step::htCast || work.step == Step::htDispatchWaves) return kBusyMultiprocessors;
-  const bool all = work.step == Step::htCastWaves || (work.lowLatency && !work.waitsForRows);
+  const bool codes = rowOf(work.step).family == StepFamily::codedCombine;
+  const bool all = work.step == Step::htCastWaves || (!work.waitsForRows && (codes || work.lowLatency));
   return all ? machine.multiprocessors : kLargeMultiprocessors;
 }
 
@@ -161,7 +163,7 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
   if (moves && (rowOf(work.step).kernels & (kBulk | kFarBulk)) != 0) {
     return {blocks, bulkWarps(machine, work.step, work.rowBytes), true, describingWarps(work.step)};
   }
-  return {blocks, warpsOf(work)};
+  return {blocks, warpsOf(machine, work)};
 }
 
 // Adds a block to a dispatch that routes, if `sms` allows it. If there are several blocks, the last one only counts,

@@ -65,8 +65,15 @@ class RecordedBlock : public CudaBlock {
   mutable std::uint32_t failures_ = 0;
 };
 
+// The major compute capability that a kernel is compiled for.
+#ifdef __CUDA_ARCH__
+inline constexpr int kMajor = __CUDA_ARCH__ / 100;
+#else
+inline constexpr int kMajor = 0;
+#endif
+
 template <Step kStep, class Warp>
-__global__ void __launch_bounds__((Warp::kPuts ? rowOf(kStep).farWarps : rowOf(kStep).warps) * CudaWarp::kLanes, 1)
+__global__ void __launch_bounds__(plainWarpsMax(rowOf(kStep), Warp::kPuts, kMajor) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const WarpIndex w{block, blocks, blocks};

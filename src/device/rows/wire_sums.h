@@ -23,6 +23,12 @@ concept WireList = SumList<List> && requires(const List list, int i) {
   requires List::kCodes || List::kReads;
 };
 
+// Lists whose sums have few terms. A policy may then make two units of such a sum at the same time.
+template <class List>
+concept InPairs = requires {
+  requires List::kPairs;
+};
+
 #if !defined(__CUDACC__)
 
 // One sum of a list, on one lane. `Memory` is how the machine reads and writes rows:

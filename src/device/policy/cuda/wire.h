@@ -1,7 +1,8 @@
 // How a CUDA warp makes sums in a wire format (rows/wire_sums.h). Only device/policy/cuda/warp.h includes it. A lane
 // has a piece of 16 elements, so that a warp has 512. The lanes of a block find its largest magnitude by shuffles, and
 // the block's first lane stores the scale. Codes, scales and row floats of four coded terms are loaded at the same
-// time; so are four rows of the row type. Sums with landing words load three at the same time.
+// time; so are four rows of the row type. Sums with landing words load three at the same time. Sums of few terms make
+// two units of 512 elements at the same time, of two coded terms or one row each.
 //
 // Landing words are emptied when all lanes have what they need. Each lane empties its codes, and the first lane that
 // shares a scale's word empties that word. The row's float stays until the part is complete.
@@ -27,7 +28,10 @@ template <class Type, WireList List, class Wait>
 class Sum {
   static constexpr int kQuads = 4 / Type::kPerWord, kElement = 4 / Type::kPerWord;
   using Sums = Accumulator<Type>[kQuads];
-  static constexpr int kTermsAtOnce = Wait::kTakes ? 3 : 4;  // code that waits for rows has few registers left
+  // Code that waits for rows has few registers left. Rows of the row type have twice the words of coded ones.
+  static constexpr int kUnits = InPairs<List> && !Wait::kTakes ? 2 : 1;
+  static constexpr int kTermsAtOnce = Wait::kTakes ? 3 : kUnits == 2 ? 2 : 4;
+  static constexpr int kRowsAtOnce = Wait::kTakes ? 3 : kUnits == 2 ? 1 : 4;
 
  public:
   MOE_LANES Sum(const List& list, int i, const cuda_sums::Desk& desk, int item, int first, int lane, const Wait& wait)
@@ -50,17 +54,13 @@ class Sum {
     }
     bool good = true;
 #pragma unroll 1
-    for (int begin = part_.begin; begin < part_.end; begin += kStep) {
-      const int element = begin + lane_ * kWirePiece;
-      const bool there = element < part_.end;
-      Sums sums;
-      good = addTerms(sums, element, there) && good;
-      if constexpr (List::kCodes) {
-        storeCodes(sums, element, there, factor);
-      } else if (there) {
-        auto* out = reinterpret_cast<Quad*>(job_.out + std::ptrdiff_t{element} * kElement);
+    for (int begin = part_.begin; begin < part_.end; begin += kUnits * kStep) {
+      Sums sums[kUnits];
+      good = addTerms(sums, begin, part_.end) && good;
 #pragma unroll
-        for (int q = 0; q < kQuads; ++q) out[q] = sums[q].rounded();
+      for (int u = 0; u < kUnits; ++u) {
+        if (u > 0 && begin + u * kStep >= part_.end) break;
+        store(sums[u], elementOf(begin, u), factor);
       }
     }
     if constexpr (Wait::kTakes) {
@@ -74,49 +74,81 @@ class Sum {
     return desk_.rows[first_ + term];
   }
 
-  MOE_LANES bool addTerms(Sums& sums, int element, bool there) const {
+  // This lane's first element in unit u of those from `begin` on.
+  MOE_LANES int elementOf(int begin, int u) const {
+    return begin + u * kStep + lane_ * kWirePiece;
+  }
+
+  MOE_LANES void store(const Sums& sums, int element, const WireFactor& factor) const {
+    const bool there = element < part_.end;
+    if constexpr (List::kCodes) {
+      storeCodes(sums, element, there, factor);
+    } else if (there) {
+      auto* out = reinterpret_cast<Quad*>(job_.out + std::ptrdiff_t{element} * kElement);
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) out[q] = sums[q].rounded();
+    }
+  }
+
+  // Adds up the elements of the units from `begin` on that are below `end`.
+  MOE_LANES bool addTerms(Sums (&sums)[kUnits], int begin, int end) const {
     bool good = true;
     if constexpr (List::kReads) {
 #pragma unroll 1
-      for (int term = 0; term < coded_; term += kTermsAtOnce) good = addCoded(sums, term, element, there) && good;
+      for (int term = 0; term < coded_; term += kTermsAtOnce) good = addCoded(sums, term, begin, end) && good;
     }
 #pragma unroll 1
-    for (int term = coded_; term < job_.terms; term += kTermsAtOnce) addRows(sums, term, element, there);
+    for (int term = coded_; term < job_.terms; term += kRowsAtOnce) addRows(sums, term, begin, end);
     return good;
   }
 
   // Adds rows of the row type.
-  MOE_LANES void addRows(Sums& sums, int term, int element, bool there) const {
-    Quad piece[kTermsAtOnce][kQuads];
+  MOE_LANES void addRows(Sums (&sums)[kUnits], int term, int begin, int end) const {
+    Quad piece[kUnits][kRowsAtOnce][kQuads];
 #pragma unroll
-    for (int j = 0; j < kTermsAtOnce; ++j) {
-      const bool loads = there && term + j < job_.terms;
-      const auto* from =
-          reinterpret_cast<const Quad*>(row(loads ? term + j : term) + std::ptrdiff_t{element} * kElement);
+    for (int u = 0; u < kUnits; ++u) {
 #pragma unroll
-      for (int q = 0; q < kQuads; ++q) piece[j][q] = loads ? from[q] : Quad{0, 0, 0, 0};
+      for (int j = 0; j < kRowsAtOnce; ++j) {
+        const int element = elementOf(begin, u);
+        const bool loads = element < end && term + j < job_.terms;
+        const auto* from =
+            reinterpret_cast<const Quad*>(row(loads ? term + j : term) + std::ptrdiff_t{element} * kElement);
+#pragma unroll
+        for (int q = 0; q < kQuads; ++q) piece[u][j][q] = loads ? from[q] : Quad{0, 0, 0, 0};
+      }
     }
 #pragma unroll
-    for (int j = 0; j < kTermsAtOnce; ++j) {
+    for (int j = 0; j < kRowsAtOnce; ++j) {
       const float weight = Weighted<List> && term + j < job_.terms ? desk_.weights[first_ + term + j] : 1.0f;
 #pragma unroll
-      for (int q = 0; q < kQuads; ++q) sums[q].template add<Weighted<List>>(piece[j][q], weight);
+      for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+        for (int q = 0; q < kQuads; ++q) sums[u][q].template add<Weighted<List>>(piece[u][j][q], weight);
+      }
     }
   }
 
   // ---- Reading
 
-  MOE_LANES bool addCoded(Sums& sums, int term, int element, bool there) const {
-    Coded piece[kTermsAtOnce];
+  MOE_LANES bool addCoded(Sums (&sums)[kUnits], int term, int begin, int end) const {
+    Coded piece[kUnits][kTermsAtOnce];
 #pragma unroll
-    for (int j = 0; j < kTermsAtOnce; ++j) {
-      piece[j] = {};
-      if (there && term + j < coded_) piece[j] = load(term + j, element);
+    for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+      for (int j = 0; j < kTermsAtOnce; ++j) {
+        piece[u][j] = {};
+        if (elementOf(begin, u) < end && term + j < coded_) piece[u][j] = load(term + j, elementOf(begin, u));
+      }
     }
-    const bool good = !Wait::kTakes || settle(piece, term, element, there);
+    bool good = true;
 #pragma unroll
-    for (int j = 0; j < kTermsAtOnce; ++j) {
-      if (term + j < coded_) add(sums, piece[j], element);
+    for (int u = 0; u < kUnits; ++u) {
+      const int element = elementOf(begin, u);
+      if constexpr (Wait::kTakes) good = settle(piece[u], term, element, element < end) && good;
+#pragma unroll
+      for (int j = 0; j < kTermsAtOnce; ++j) {
+        if (term + j < coded_) add(sums[u], piece[u][j], element);
+      }
     }
     return good;
   }
@@ -254,12 +286,14 @@ class Sum {
     static_assert(!List::kCodes || !Wait::kTakes);
     std::uint32_t amax = 0;
 #pragma unroll 1
-    for (int begin = 0; begin < wire_.elements; begin += kStep) {
-      const int element = begin + lane_ * kWirePiece;
-      Sums sums;
-      addTerms(sums, element, element < wire_.elements);
-      const std::uint32_t here = pieceOf(sums).amax();
-      amax = here > amax ? here : amax;
+    for (int begin = 0; begin < wire_.elements; begin += kUnits * kStep) {
+      Sums sums[kUnits];
+      addTerms(sums, begin, wire_.elements);
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        const std::uint32_t here = pieceOf(sums[u]).amax();
+        amax = here > amax ? here : amax;
+      }
     }
     const WireFactor factor = WireFactor::of(blockMax(amax, kLanes));
     const std::uint32_t bits = floatToBits(factor.factor);

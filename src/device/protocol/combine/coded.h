@@ -43,7 +43,7 @@ MOE_LANES PartOf wholeRow(const PartOf& part) {
 
 template <bool kLand, class Items, class S>
 struct CodedSums {
-  static constexpr bool kLanding = kLand, kCodes = true, kReads = false;
+  static constexpr bool kLanding = kLand, kCodes = true, kReads = false, kPairs = InPairs<Items>;
   const S& s;
   Items items;
   bool zeros;  // makes zeros: no row counts, but owners wait for rows
@@ -74,10 +74,10 @@ MOE_LANES void prepareCoded(const S& s, const Items& items, bool zeros) {
 }
 
 // ---- Sums of coded rows. `Sums` is a list of sums that has a `share` of parts, args(), and rows(i), which is the
-// number of terms before the biases. `kAgain`: the sums are coded again.
-template <class Sums, bool kAgain = false>
+// number of terms before the biases. `kAgain`: the sums are coded again. `kTwo`: InPairs.
+template <class Sums, bool kAgain = false, bool kTwo = false>
 struct OfCoded : Sums {
-  static constexpr bool kCodes = kAgain, kReads = true;
+  static constexpr bool kCodes = kAgain, kReads = true, kPairs = kTwo;
 
   MOE_LANES WireRow wire() const { return wireRowOf(this->args()); }
   MOE_LANES WirePart part(int i) const { return wirePartOf(this->args(), this->share.parts, this->share.at(i)); }

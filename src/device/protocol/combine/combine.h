@@ -248,7 +248,7 @@ class Combine {
  private:
   // The rows that TokenSums reads in a wave.
   struct From;
-  using Sums = std::conditional_t<kCoded, OfCoded<TokenSums<From>>, TokenSums<From>>;
+  using Sums = std::conditional_t<kCoded, OfCoded<TokenSums<From>, false, kWaves == 1>, TokenSums<From>>;
   // Rows of experts go in waves (HT), or may land (LL), in a step of their own.
   static constexpr bool kWaits = Warp::kPicks && (kWaves > 1 || !Warp::kLandsRows);
   struct From {

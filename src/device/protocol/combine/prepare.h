@@ -28,6 +28,7 @@ MOE_LANES bool leavesRows(const StepParams& p) {
 // items.
 template <class Items>
 struct ChosenItems {
+  static constexpr bool kPairs = InPairs<Items>;
   Items items;
   int begin, n;
   std::uint32_t mask;
@@ -224,9 +225,11 @@ MOE_LANES void prepareZeroRows(const S& s, const Items& items) {
   s.warp.reduceRows(s.comm, PreparedZeros<kLand, Items>{s.p, items});
 }
 
-// A share of the rows, made in the place where owners read them.
+// A share of the rows, made in the place where owners read them. Without waves, a row has one term where rows are
+// coded.
+template <int kWaves>
 struct PreparedShare {
-  static constexpr bool kMayLeave = false;
+  static constexpr bool kMayLeave = false, kPairs = kWaves == 1;
   const StepParams& p;
   ArrivingParts<ArrivingRows> shared;
 
@@ -251,7 +254,7 @@ struct PreparedWave {
   WarpIndex w;
   int wave;
 
-  MOE_LANES PreparedShare items(const StepParams& p) const {
+  MOE_LANES PreparedShare<kWaves> items(const StepParams& p) const {
     return {p, partsOf(arrivingRows(p.handle, kWaves, wave), p.combine.arriving, p.combine.rowBytes, w)};
   }
 };
