@@ -837,8 +837,9 @@ typedef struct moeCast {
 #define MOE_CAST_INITIALIZER \
   { sizeof(moeCast_t), 0, 0, 0, NULL, NULL, NULL }
 
-/* Arrays in which a dispatch describes the arriving rows. An array that is not wanted is NULL. A separate step after
- * the dispatch, or after moeComplete, fills outRowExperts and outLayoutRange; arrival words do not cover these two. */
+/* Arrays in which a dispatch describes the arriving rows. An array that is not wanted is NULL. outRowExperts,
+ * outRowsPerExpert and outLayoutRange may be filled by a separate step after the dispatch, or after moeComplete:
+ * arrival words do not cover these three. */
 typedef struct moeDescribe {
   size_t size;
   int32_t idKind;    /* moeIds value: how outTopkIdx and outRowExperts name experts */
@@ -850,6 +851,7 @@ typedef struct moeDescribe {
   float* outTopkWeights;
   int32_t* outSourceIndex;   /* [outRows]: source rank * tokensMax of the handle + source token */
   int32_t* outRowExperts;    /* EXPERT_MAJOR*: [outRows] the row's expert (idKind). Others: NULL */
+  int32_t* outRowsPerExpert; /* [localExperts]: rows that arrived for each expert, a copy of moeHandleGetDeviceCounts */
   int32_t* outExpertOffsets; /* EXPERT_MAJOR: [localExperts + 1], a copy of the offsets. Others: NULL */
   /* EXPERT_MAJOR with moeScales128x4, of scales or a payload: [localExperts + 1] the block at which each expert's group
    * begins, and where the last one ends. An expert may have a block more than its rows need. If expertAlignment is a
@@ -864,7 +866,7 @@ typedef struct moeDescribe {
   int64_t* cumulativeWaitNs; /* [nranks]: time waited for each rank; in moeRoute only with config.statistics */
 } moeDescribe_t;
 #define MOE_DESCRIBE_INITIALIZER \
-  { sizeof(moeDescribe_t), 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+  { sizeof(moeDescribe_t), 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 
 /* An array that travels beside the rows, such as scales that the caller made. It consists of words of 4 bytes, which
  * may lie anywhere at both ends. Strides are in bytes, multiples of 4. Memory is aligned to 4 bytes. */

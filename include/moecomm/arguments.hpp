@@ -211,6 +211,7 @@ class DispatchArgs : private moeDispatchArgs_t {
   void setOutBlockOffsets(Span<std::int32_t> array) { set(describe.outBlockOffsets, blocksExtent_, array); }
   void setOutLayoutRange(Span<std::int64_t> array) { set(describe.outLayoutRange, rangeExtent_, array); }
   void setOutRowExperts(Span<std::int32_t> array) { set(describe.outRowExperts, expertsExtent_, array); }
+  void setOutRowsPerExpert(Span<std::int32_t> array) { set(describe.outRowsPerExpert, countsExtent_, array); }
   void setCumulativeRows(Span<std::int32_t> array) { set(describe.cumulativeRows, cumulativeExtent_, array); }
   void setCumulativeWaitNs(Span<std::int64_t> array) { set(describe.cumulativeWaitNs, waitExtent_, array); }
 
@@ -291,6 +292,7 @@ class DispatchArgs : private moeDispatchArgs_t {
     blocksExtent_.require("args.describe.outBlockOffsets", d.outBlockOffsets, {ends});
     rangeExtent_.require("args.describe.outLayoutRange", d.outLayoutRange, {expert, {"nranks", shape.nranks}});
     expertsExtent_.require("args.describe.outRowExperts", d.outRowExperts, {row});
+    countsExtent_.require("args.describe.outRowsPerExpert", d.outRowsPerExpert, {expert});
     cumulativeExtent_.require("args.describe.cumulativeRows", d.cumulativeRows, {expert});
     waitExtent_.require("args.describe.cumulativeWaitNs", d.cumulativeWaitNs, {{"nranks", shape.nranks}});
   }
@@ -319,7 +321,8 @@ class DispatchArgs : private moeDispatchArgs_t {
   Payload payload_;  // of setPayload
   detail::Extent rowsExtent_, outRowsExtent_, payloadIn_, payloadOut_, payloadExtent_, scalesExtent_;
   detail::Extent inputScaleExtent_, globalScaleExtent_, topkIdxExtent_, weightsExtent_, sourceIndexExtent_;
-  detail::Extent offsetsExtent_, blocksExtent_, rangeExtent_, expertsExtent_, cumulativeExtent_, waitExtent_;
+  detail::Extent offsetsExtent_, blocksExtent_, rangeExtent_, expertsExtent_, countsExtent_, cumulativeExtent_,
+      waitExtent_;
   std::int32_t indexType_ = moeIndexInt32;
 };
 

@@ -345,6 +345,7 @@ class moeDescribe_t(Sized):
         ("outTopkWeights", c_void_p),
         ("outSourceIndex", c_void_p),
         ("outRowExperts", c_void_p),
+        ("outRowsPerExpert", c_void_p),
         ("outExpertOffsets", c_void_p),
         ("outBlockOffsets", c_void_p),
         ("outLayoutRange", c_void_p),

@@ -182,9 +182,11 @@ class DispatchArguments(Arguments):
         made.outLayoutRange = self._of_shape(
             given.out_layout_range, "describe.out_layout_range", "int64", (local, layout.nranks), "[local experts, nranks]"
         )
-        made.cumulativeRows = self._of_shape(
-            given.cumulative_rows, "describe.cumulative_rows", "int32", (local,), "[local experts]"
-        )
+        for field, array, what in (
+            ("outRowsPerExpert", given.out_rows_per_expert, "describe.out_rows_per_expert"),
+            ("cumulativeRows", given.cumulative_rows, "describe.cumulative_rows"),
+        ):
+            setattr(made, field, self._of_shape(array, what, "int32", (local,), "[local experts]"))
         made.cumulativeWaitNs = self._wait_counter(given.cumulative_wait_ns, "describe.cumulative_wait_ns")
         args.describe = ctypes.pointer(made)
 

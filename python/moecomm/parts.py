@@ -47,6 +47,7 @@ class Describe(NamedTuple):
     out_topk_weights    float32; flat, rank-major: [out rows, topk]; expert-major layouts: [out rows]
     out_source_index    [out rows] int32: source rank * tokens_max + source token
     out_row_experts     expert-major layouts: [out rows] int32 expert of each row
+    out_rows_per_expert [local experts] int32 rows that arrived for each expert
     out_expert_offsets  expert-major: [local experts + 1] int32
     out_block_offsets   expert-major with a layout "128x4": [local experts + 1] int32, where each expert's blocks begin
     out_layout_range    expert-major layouts: [local experts, nranks] int64, first row in the expert's group << 32 | rows
@@ -60,6 +61,7 @@ class Describe(NamedTuple):
     out_topk_weights: Any = None
     out_source_index: Any = None
     out_row_experts: Any = None
+    out_rows_per_expert: Any = None
     out_expert_offsets: Any = None
     out_block_offsets: Any = None
     out_layout_range: Any = None

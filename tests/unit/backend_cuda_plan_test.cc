@@ -132,9 +132,9 @@ TEST(CudaPlan, RanksThatShareAGpuShareItsLinks) {
   EXPECT_EQ(largeBlocks(withLink(kNvlink4, 4), Step::htDispatch, 1 << 28), 16);
 }
 
-// Casts, payloads and copies by lanes take more than a share of the wire's time.
+// Casts, payloads, codes and copies by lanes take more than a share of the wire's time.
 int blocksWithCopies(Step step) {
-  if (step == Step::htCastWaves) return 132;
+  if (step == Step::htCastWaves || rowOf(step).family == StepFamily::codedCombine) return 132;
   return step == Step::htCast || step == Step::htDispatchWaves ? kBusyMultiprocessors : kLargeMultiprocessors;
 }
 
@@ -160,6 +160,9 @@ TEST(CudaPlan, LargeLlOperationsTakeAllUnlessAKernelBesideThemNeedsSome) {
   work.sms = 0;
   work.waitsForRows = true;
   EXPECT_EQ(planLaunch(kH200, work, true).blocks, kLargeMultiprocessors);
+  work.step = Step::combineWavesCoded;
+  work.lowLatency = false;
+  EXPECT_EQ(planLaunch(kH200, work, true).blocks, kLargeMultiprocessors);
 }
 
 TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
@@ -184,7 +187,8 @@ TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
 }
 
 TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) {
-  for (const Step step : {Step::llSlotDispatch, Step::llSlotCombine, Step::llPlacedDispatch, Step::llPlacedCombine}) {
+  for (const Step step : {Step::llSlotDispatch, Step::llSlotCombine, Step::llPlacedDispatch, Step::llPlacedMore,
+                          Step::llPlacedCast, Step::llPlacedCombine}) {
     const auto blocks = [&](int tokens, int sms) {
       Workload work{step, 512, tokens, 14336, sms, true};
       work.lowLatency = true;
@@ -201,7 +205,7 @@ TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) 
 }
 
 TEST(CudaPlan, ABlockWithSeveralRowsHasMoreWarps) {
-  for (const Step step : {Step::llPlacedDispatch, Step::llPlacedCombine}) {
+  for (const Step step : {Step::llPlacedDispatch, Step::llPlacedMore, Step::llPlacedCast, Step::llPlacedCombine}) {
     const auto warps = [&](int rows, int sms) {
       Workload work{step, 512, rows, 14336, sms};
       work.lowLatency = true;
@@ -220,11 +224,16 @@ TEST(CudaPlan, NoKernelGetsMoreWarpsThanItIsMadeFor) {
   for (const StepRow& row : kSteps.rows) {
     for (const bool split : {false, true}) {
       for (const int tokensMax : {128, 4096}) {
-        Workload work{row.step, tokensMax, tokensMax, 14336, 0};
-        work.lowLatency = true;
-        work.split = split;
-        const int most = split && row.has(kFar) ? row.farWarps : row.warps;
-        EXPECT_LE(planLaunch(kH200, work, false).warpsPerBlock, most) << row.name << " " << split << " " << tokensMax;
+        for (const int major : {9, 10}) {
+          GpuMachine machine = kH200;
+          machine.major = major;
+          Workload work{row.step, tokensMax, tokensMax, 14336, 0};
+          work.lowLatency = true;
+          work.split = split;
+          const bool far = split && row.has(kFar);
+          EXPECT_LE(planLaunch(machine, work, false).warpsPerBlock, plainWarpsMax(row, far, major))
+              << row.name << " " << split << " " << tokensMax << " " << major;
+        }
       }
     }
   }

@@ -27,6 +27,6 @@ void refuseCombine(Handle& handle, const moeCombineArgs_t& args, moeStream_t str
 const std::uint8_t* writeRefusedIds(std::uint8_t* at, bool wideIndex);
 
 // Launches the description of rows behind the operation that has brought them, if its caller asks for it.
-void describeArrived(Handle& handle, const StepParams& params, moeStream_t stream);
+void describeArrived(Handle& handle, Step step, const StepParams& params, moeStream_t stream);
 
 }  // namespace moe

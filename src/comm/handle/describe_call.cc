@@ -47,6 +47,7 @@ Description::Description(const Handle& handle, const moeDescribe_t& asked) : han
   requireRange("args.describe.idKind", asked.idKind, moeIdsLocal, moeIdsGlobal);
   requireAligned(asked.outLayoutRange, "args.describe.outLayoutRange", alignof(std::int64_t));
   requireAligned(asked.outRowExperts, "args.describe.outRowExperts", alignof(std::int32_t));
+  requireAligned(asked.outRowsPerExpert, "args.describe.outRowsPerExpert", alignof(std::int32_t));
   requireAligned(asked.outTopkIdx, "args.describe.outTopkIdx", handle.indexBytes());
   requireAligned(asked.outTopkWeights, "args.describe.outTopkWeights", alignof(float));
   requireAligned(asked.outSourceIndex, "args.describe.outSourceIndex", alignof(std::int32_t));
@@ -74,9 +75,10 @@ void Description::place(StepParams* out) const {
   dispatch.invalidId = asked_.invalidId != 0 ? asked_.invalidId : -1;
   out->describe.layoutRange = asked_.outLayoutRange;
   out->describe.rowExperts = asked_.outRowExperts;
+  out->describe.rowsPerExpert = asked_.outRowsPerExpert;
 }
 
-std::array<Extent, 9> Description::outputs(std::int64_t rows) const {
+std::array<Extent, 10> Description::outputs(std::int64_t rows) const {
   const std::int64_t experts = handle_.localExperts(), ranks = handle_.room().view.nranks;
   const std::int64_t topk = handle_.shape().topk, weights = handle_.rowsPerExpert() ? 1 : topk;
   const auto indexBytes = static_cast<std::int64_t>(handle_.indexBytes());
@@ -86,16 +88,18 @@ std::array<Extent, 9> Description::outputs(std::int64_t rows) const {
            {"args.describe.outExpertOffsets", asked_.outExpertOffsets, (experts + 1) * 4},
            {"args.describe.outLayoutRange", asked_.outLayoutRange, experts * ranks * 8},
            {"args.describe.outRowExperts", asked_.outRowExperts, rows * 4},
+           {"args.describe.outRowsPerExpert", asked_.outRowsPerExpert, experts * 4},
            {"args.describe.cumulativeRows", asked_.cumulativeRows, experts * 4},
            {"args.describe.cumulativeWaitNs", asked_.cumulativeWaitNs, ranks * 8},
            {"args.describe.outBlockOffsets", asked_.outBlockOffsets, (experts + 1) * 4}}};
 }
 
-void describeArrived(Handle& handle, const StepParams& p, moeStream_t stream) {
+void describeArrived(Handle& handle, Step step, const StepParams& p, moeStream_t stream) {
   const DescribeArgs& d = p.describe;
-  if (d.layoutRange == nullptr && d.rowExperts == nullptr) return;
+  const bool looks = d.layoutRange != nullptr || d.rowExperts != nullptr;
+  if ((!looks && d.rowsPerExpert == nullptr) || describesArrivals(step, d)) return;
   // One warp looks for an expert's rows, so each expert counts as one more chunk of tokens.
-  const int rows = handle.arrivingRowsGuess(p.dispatch.tokens) + kChunkTokens * handle.localExperts();
+  const int rows = looks ? handle.arrivingRowsGuess(p.dispatch.tokens) + kChunkTokens * handle.localExperts() : 1;
   const Workload work{Step::describe, handle.shape().tokensMax, rows, 0, handle.comm().config().sms};
   handle.launch(Step::describe, p, handle.backend().shapeFor(work), stream);
 }

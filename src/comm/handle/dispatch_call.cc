@@ -146,10 +146,12 @@ void DispatchCall::plan() {
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args_.hidden) : d.rowBytes;
   const std::uint32_t arriving = casts ? d.cast.codeBytes : d.rowBytes;
   // Where rows go to places, there is a block for each arriving row.
-  const int rows =
-      operation_.step == Step::llPlacedDispatch ? std::max(tokens_, handle_.arrivingRowsGuess(tokens_)) : tokens_;
+  const int rows = rowOf(operation_.step).places() ? std::max(tokens_, handle_.arrivingRowsGuess(tokens_)) : tokens_;
+  // Blocks divide the rows that they cast by what they read.
+  const bool plain = rowOf(operation_.step).family == StepFamily::plain;
+  const std::uint32_t divided = plain ? static_cast<std::uint32_t>(args_.hidden * elementBytes(args_.rowType)) : bytes;
   const Workload work =
-      workloadOf(handle_, operation_.step, {rows, args_.sms, bytes, d.rowBytes + d.sideBytes, onlyMoves(handle_, d)});
+      workloadOf(handle_, operation_.step, {rows, args_.sms, divided, d.rowBytes + d.sideBytes, onlyMoves(handle_, d)});
   operation_.shape = operation_.completing = backend.shapeFor(work);
   d.parts = backend.partsFor(operation_.shape, tokens_, bytes);
   d.arriving = backend.partsFor(operation_.shape, handle_.arrivingRowsGuess(tokens_), arriving);

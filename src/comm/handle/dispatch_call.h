@@ -81,7 +81,7 @@ class Description {
   Description(const Handle& handle, const moeDescribe_t& asked);
 
   void place(StepParams* out) const;
-  std::array<Extent, 9> outputs(std::int64_t rows) const;
+  std::array<Extent, 10> outputs(std::int64_t rows) const;
 
  private:
   void checkLayout() const;

@@ -161,7 +161,7 @@ void Handle::start(const Operation& operation, moeStream_t stream) {
   const std::uint64_t number = room_.operations.start(seriesOf(operation.kind), operation.sendOnly, staging);
   const bool read = rowOf(operation.step).combines() && !rowOf(operation.step).lands;
   if (lowLatency() && read && !localOnly_) comm_.noteReaders();
-  if (!operation.sendOnly) return follow(operation.kind, p, stream);
+  if (!operation.sendOnly) return follow(operation.step, p, stream);
   pending_ = {operation.kind, number, operation.step, p, operation.completing};
 }
 
@@ -171,14 +171,14 @@ void Handle::complete(moeStream_t stream) {
   }
   pending_.params.phases = kReceivePhase;
   launch(pending_.step, pending_.params, pending_.shape, stream);
-  const OperationKind kind = pending_.kind;
+  const Step step = pending_.step;
   forgetPending();
-  follow(kind, pending_.params, stream);
+  follow(step, pending_.params, stream);
 }
 
-void Handle::follow(OperationKind kind, const StepParams& p, moeStream_t stream) {
-  if (kind == OperationKind::dispatch) describeArrived(*this, p, stream);
-  if (p.comm.waits == nullptr && p.tally.callRows == nullptr) return;
+void Handle::follow(Step step, const StepParams& p, moeStream_t stream) {
+  if (rowOf(step).kind == StepKind::dispatch) describeArrived(*this, step, p, stream);
+  if (p.comm.waits == nullptr && (p.tally.callRows == nullptr || countsArrivals(step))) return;
   launch(Step::tally, p, backend().shapeFor({Step::tally, shape_.tokensMax, 1, 0, 0}), stream);
 }
 

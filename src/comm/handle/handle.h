@@ -93,7 +93,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   int stagingOf(OperationKind kind, const StepParams& p) const;
   Series seriesOf(OperationKind kind) const;
   // Launches the steps that follow an operation, if the caller asks for any.
-  void follow(OperationKind kind, const StepParams& params, moeStream_t stream);
+  void follow(Step step, const StepParams& params, moeStream_t stream);
 
   Comm& comm_;
   const bool localOnly_;

@@ -60,6 +60,11 @@ struct CopyWithSide : CopyOne {
 struct CopyWhenPlaced : CopyOne {
   MOE_LANES bool mayPlace() const { return true; }
 };
+struct CopyAndScatter : CopyWithSide {
+  MOE_LANES bool mayPlace() const { return true; }
+  MOE_LANES int sideWords() const { return 1; }
+  MOE_LANES std::int64_t sideStride() const { return 1; }
+};
 struct CopyToLand : CopyOne {
   static constexpr bool kLanding = true;
 };
@@ -69,6 +74,9 @@ struct CastOne {
   MOE_LANES CastRule rule() const { return {kCastFp8, nullptr, nullptr}; }
   MOE_LANES CastJob job(int) const { return {}; }
   MOE_LANES CastSink sink(int, int) const { return {}; }
+};
+struct CastWhenPlaced : CastOne {
+  MOE_LANES bool mayPlace() const { return true; }
 };
 struct SumOne {
   MOE_LANES int count() const { return 1; }
@@ -114,6 +122,7 @@ struct SumOfCodedLanded : SumOfCoded {
   MOE_LANES Failure late(int, int) const { return {}; }
 };
 static_assert(AsksPlaces<CopyWhenPlaced> && !AsksPlaces<CopyOne>);
+static_assert(ScattersSides<CopyAndScatter> && !ScattersSides<CopyWithSide>);
 static_assert(CopyList<CopyOne> && HasSides<CopyWithSide> && MadeToLand<CopyToLand> && SumList<SumOne>);
 static_assert(Weighted<SumWeighted> && AsksFirst<SumWeighted> && MadeToLand<SumToLand> && TakesLanded<SumLanded>);
 static_assert(!HasSides<CopyOne> && !MadeToLand<SumOne> && !Weighted<SumOne> && !TakesLanded<SumOne>);
@@ -287,6 +296,11 @@ concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, int 
   // looked up in between. Lanes do not meet in the second part.
   warp.beginPublish();
   warp.endPublish(n, contract::FlagOf{}, Flag{});
+
+  // Like the same operations of Moves. Side payloads that are words may have a stride. Casts may look their places up,
+  // and rows may have been read before.
+  { warp.streamRows(contract::CopyAndScatter{}) } -> std::same_as<bool>;
+  { warp.castRows(contract::CastWhenPlaced{}) } -> std::same_as<bool>;
 
   // Waits until the results of all earlier steps are visible. Before it, a step may only read its arguments and write
   // scratch memory. A step calls it once. Returns the time, for noteStart.

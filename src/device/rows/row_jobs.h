@@ -2,6 +2,7 @@
 // struct that looks a job up on request. Policies request jobs on any lane, and may request a job more than once.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <type_traits>
 
@@ -39,6 +40,24 @@ template <class List>
 concept HasSides = requires {
   requires List::kSides;
 };
+// Side payloads that are words of 32 bits. At a place, word w is stored at `side` + w * sideStride() words. A job has
+// at most sideWords() of them.
+template <class List>
+concept ScattersSides = HasSides<List> && requires(const List list) {
+  { list.sideWords() } -> std::same_as<int>;
+  { list.sideStride() } -> std::same_as<std::int64_t>;
+};
+// Stores a job's side payload at one place by store(to, from, bytes). Such words are those of lane `first` of `step`.
+template <class List, class Store>
+void storeSide(const List& list, const CopyJob& job, std::uint8_t* to, int first, int step, Store store) {
+  if constexpr (ScattersSides<List>) {
+    const int words = std::min(list.sideWords(), static_cast<int>(job.sideBytes / 4));
+    for (int word = first; word < words; word += step)
+      store(to + word * list.sideStride() * 4, job.side + std::ptrdiff_t{word} * 4, 4u);
+  } else {
+    store(to, job.side, job.sideBytes);
+  }
+}
 // Lists whose places are not looked up before mayPlace() has returned true. If it returns false, nothing is stored.
 template <class List>
 concept AsksPlaces = requires(const List list) {
@@ -55,7 +74,7 @@ concept StartsRows = requires(const List list) {
 };
 // `start`: begins to load the first rows, if the policy does so before it knows their places.
 template <class Start>
-MOE_LANES bool mayPlace(const CopyList auto& list, Start start) {
+MOE_LANES bool mayPlace(const auto& list, Start start) {
   using List = std::remove_cvref_t<decltype(list)>;
   if constexpr (StartsRows<List>) {
     return list.mayPlace(start);
@@ -65,7 +84,7 @@ MOE_LANES bool mayPlace(const CopyList auto& list, Start start) {
     return true;
   }
 }
-MOE_LANES bool mayPlace(const CopyList auto& list) {
+MOE_LANES bool mayPlace(const auto& list) {
   return mayPlace(list, StartNothing{});
 }
 // Rows, or sums, that are stored as landing words (landing.h).

@@ -31,6 +31,8 @@ enum class Step {
   combineRailsCoded,
   llSlotDispatch,
   llPlacedDispatch,
+  llPlacedMore,
+  llPlacedCast,
   llSlotCombine,
   llPlacedCombine,
   describe,
@@ -72,7 +74,11 @@ struct StepRow {
   // LL dispatches with the route inside. The first one serves every handle that can have its route inside; the others
   // serve plain dispatches, which most decoders run.
   MOE_HOST_DEVICE constexpr bool routes() const {
-    return step == Step::llRouteDispatch || step == Step::llSlotDispatch || step == Step::llPlacedDispatch;
+    return step == Step::llRouteDispatch || (kind == StepKind::dispatch && family == StepFamily::plain);
+  }
+  // Plain dispatches that bring rows to their places.
+  MOE_HOST_DEVICE constexpr bool places() const {
+    return step == Step::llPlacedDispatch || step == Step::llPlacedMore || step == Step::llPlacedCast;
   }
   // Whether some warps may move rows, and others describe them.
   MOE_HOST_DEVICE constexpr bool isDivided() const { return step == Step::htDispatch; }
@@ -109,6 +115,8 @@ MOE_HOST_DEVICE constexpr StepTable stepTable() {
       {Step::combineRailsCoded, "combineRailsCoded", Kind::combine,  Family::codedCombine, Spread::rails, false, kFar,                 16,   16},
       {Step::llSlotDispatch,    "llSlotDispatch",    Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                8,    0},
       {Step::llPlacedDispatch,  "llPlacedDispatch",  Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                16,   0},
+      {Step::llPlacedMore,      "llPlacedMore",      Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                16,   0},
+      {Step::llPlacedCast,      "llPlacedCast",      Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                16,   0},
       {Step::llSlotCombine,     "llSlotCombine",     Kind::combine,  Family::plain,        Spread::once,  false, kNear,                8,    0},
       {Step::llPlacedCombine,   "llPlacedCombine",   Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
       {Step::describe,          "describe",          Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
@@ -162,20 +170,34 @@ inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
 inline constexpr int kSlotRanksMax = 32;
 inline constexpr int kWhole = kSendPhase | kReceivePhase;
 
-// Whether a dispatch that routes is in one domain and has nothing beside its rows. Then a step whose warps are blocks
-// may do it. Ranks need not choose the same step, because both send the same metadata.
+// Whether a dispatch that routes is in one domain and has nothing beside its rows but the scales of their cast. Then a
+// step whose warps are blocks may do it. Ranks need not choose the same step, because both send the same metadata.
 MOE_HOST_DEVICE bool routesPlainly(const StepParams& p) {
   const HandleView& h = p.handle;
   const DispatchArgs& d = p.dispatch;
-  return p.phases == kWhole && d.cast.type == 0 && d.sideBytes == 0 && d.payloads.count == 0 && d.padding == 0 &&
+  return p.phases == kWhole && d.sideBytes == 0 && d.payloads.count == 0 && d.padding == 0 &&
          (d.outExpertOffsets == nullptr || expertRows(h)) && d.cast.outBlockOffsets == nullptr &&
-         h.placement == nullptr && h.merges == 0 && h.arrivals == 0 && !p.comm.split() &&
-         p.comm.nranks <= kSlotRanksMax;
+         h.placement == nullptr && h.arrivals == 0 && !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
+}
+// Whether such a dispatch merges, or fills arrays for the caller beside the rows' descriptions.
+MOE_HOST_DEVICE bool asksForMore(const StepParams& p) {
+  return p.handle.merges != 0 || p.describe.layoutRange != nullptr || p.describe.rowsPerExpert != nullptr ||
+         p.tally.callRows != nullptr;
 }
 // The step of such a dispatch. RANK_MAJOR rows may stay in their slots.
 MOE_HOST_DEVICE Step plainDispatchStep(const StepParams& p) {
+  if (p.dispatch.cast.type != 0) return Step::llPlacedCast;
+  if (asksForMore(p)) return Step::llPlacedMore;
   return p.handle.layout == Layout::rankMajor && p.dispatch.outRows == nullptr ? Step::llSlotDispatch
                                                                                : Step::llPlacedDispatch;
+}
+// Whether a dispatch adds to TallyArgs::callRows by itself, if it notes no waits.
+MOE_HOST_DEVICE bool countsArrivals(Step step) {
+  return step == Step::llPlacedMore || step == Step::llPlacedCast;
+}
+// Whether a dispatch fills the arrays of DescribeArgs by itself, so that no step has to follow it.
+MOE_HOST_DEVICE bool describesArrivals(Step step, const DescribeArgs& a) {
+  return countsArrivals(step) && a.rowExperts == nullptr;
 }
 // Whether Step::llSlotCombine may replace Step::combine: owners read rows in their slots, with nothing beside them.
 MOE_HOST_DEVICE bool combinesFromSlots(const StepParams& p) {

@@ -132,6 +132,7 @@ class MoeStep {
   void takeDescribed();
   void askToCast(moeCast_t& cast) const;
   void askToDescribe(moeDescribe_t& describe) const;
+  bool asksForExperts() const;
   void checkDescribed();
   void checkSent();
   void checkPadding();
@@ -157,6 +158,7 @@ class MoeStep {
   float *weights_, *lateWeights_, *outWeights_, *grads_, *outGrads_, *factors_;
   std::int32_t *outSource_, *outOffsets_, *outBlocks_;
   std::int64_t* outRange_ = nullptr;
+  std::int32_t* outRows_ = nullptr;
   std::int32_t* outExperts_ = nullptr;
   std::uint8_t* sent_ = nullptr;
 };

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "support/base/index.h"
+#include "support/programs/program.h"
 #include "support/reference/payload.h"
+#include "support/reference/reference_describe.h"
 
 namespace moe::test {
 
@@ -157,10 +159,48 @@ StepParams RouteDispatchOperation::params(int rank, int phases) {
   StepParams params = dispatch_->params(rank, phases);
   params.route = route_->params(rank, phases).route;
   if (params.dispatch.cast.rowWeights != nullptr) params.dispatch.cast.rowWeights = params.route.topkWeights;
+  if ((phases & kSendPhase) != 0) describe(rank, &params);
   return params;
 }
 
+// Callers may ask for these arrays in any dispatch. If its step is not plain, a step behind it fills them.
+void RouteDispatchOperation::describe(int rank, StepParams* params) {
+  PerRank& own = ranks_[at(rank)];
+  const auto experts = at(expertCount(dispatch_->route().config, rank));
+  own = {takesPlainStep(*params), params->comm.waits == nullptr, GuardedBytes(experts * at(comm_.nranks()) * 8),
+         GuardedBytes(experts * 4), GuardedBytes(experts * 4)};
+  if (!own.plain) return;
+  std::memset(own.sums.data(), 1, own.sums.size());
+  if (hasRowPerExpert(dispatch_->route().config.layout)) {
+    params->describe.layoutRange = reinterpret_cast<std::int64_t*>(own.ranges.data());
+  }
+  params->describe.rowsPerExpert = reinterpret_cast<std::int32_t*>(own.counts.data());
+  params->tally.callRows = reinterpret_cast<std::int32_t*>(own.sums.data());
+}
+
+void RouteDispatchOperation::checkDescription(int rank, Report& report) const {
+  const PerRank& own = ranks_[at(rank)];
+  if (!own.plain || !dispatch_->isChecked()) return;
+  const ReferenceRoute& route = dispatch_->route();
+  std::vector<std::int64_t> ranges = layoutRanges(route, rank);
+  std::vector<std::int32_t> counts = route.arrivals[at(rank)].rowsPerExpert;
+  if (dispatch_->deliversNothing(rank)) {
+    std::fill(ranges.begin(), ranges.end(), 0);
+    std::fill(counts.begin(), counts.end(), 0);
+  }
+  std::vector<std::int32_t> sums(counts.size(), 0x01010101);
+  for (std::size_t e = 0; own.addsUp && e < sums.size(); ++e) sums[e] += counts[e];
+  const auto check = [&](const GuardedBytes& actual, const auto& expected, const char* what) {
+    const bool good = std::memcmp(actual.data(), expected.data(), actual.size()) == 0 && actual.guardsAreIntact();
+    if (!good) report.add(rank, fmt::format("{}: {} are wrong", name_, what));
+  };
+  if (hasRowPerExpert(route.config.layout)) check(own.ranges, ranges, "ranges of sources");
+  check(own.counts, counts, "rows per expert");
+  check(own.sums, sums, "sums of rows per expert");
+}
+
 void RouteDispatchOperation::finish(int rank, Report& report) {
+  checkDescription(rank, report);
   route_->finish(rank, report);
   dispatch_->finish(rank, report);
 }

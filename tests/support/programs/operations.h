@@ -150,6 +150,11 @@ class DispatchOperation : public Operation {
   Watch watch(int rank, int phases, Report& report) override;
   void finish(int rank, Report& report) override;
 
+  const ReferenceRoute& route() const { return *route_; }
+  // Whether a rank's outputs are known: no rows, or all of them.
+  bool isChecked() const { return config_.oddRank < 0 || !handle_.shape().lowLatency; }
+  bool deliversNothing(int rank) const { return fault_.at(rank); }
+
  private:
   struct PerRank {
     GuardedBytes rows, side, outRows, outSide, outIds, outWeights, outSources, outOffsets, outBlocks, outScales;
@@ -191,20 +196,35 @@ class DispatchOperation : public Operation {
   std::vector<PerRank> ranks_;
 };
 
-// A dispatch that routes: both in one step.
+// Whether a rank's dispatch that routes is a plain step: see stepFor.
+bool takesPlainStep(const StepParams& params);
+
+// A dispatch that routes: both in one step. If a rank's step is plain, it also fills arrays that describe what arrived.
 class RouteDispatchOperation : public Operation {
  public:
   RouteDispatchOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<RouteOperation> route,
                          std::shared_ptr<DispatchOperation> dispatch, std::string name)
-      : Operation(comm, handle, std::move(name)), route_(std::move(route)), dispatch_(std::move(dispatch)) {}
+      : Operation(comm, handle, std::move(name)),
+        route_(std::move(route)),
+        dispatch_(std::move(dispatch)),
+        ranks_(static_cast<std::size_t>(comm.nranks())) {}
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
   Watch watch(int rank, int phases, Report& report) override { return dispatch_->watch(rank, phases, report); }
   void finish(int rank, Report& report) override;
 
  private:
+  struct PerRank {
+    bool plain = false;
+    bool addsUp = false;  // a step that notes no waits also adds to the caller's sums
+    GuardedBytes ranges, counts, sums;
+  };
+  void describe(int rank, StepParams* params);
+  void checkDescription(int rank, Report& report) const;
+
   std::shared_ptr<RouteOperation> route_;
   std::shared_ptr<DispatchOperation> dispatch_;
+  std::vector<PerRank> ranks_;
 };
 
 // A combine that starts before the rows of the experts are made, on some ranks.

@@ -32,20 +32,25 @@ void Program::addStep(const std::shared_ptr<Operation>& operation, Step step, in
   }
 }
 
-Step stepFor(const Task& task, const StepParams& p) {
+namespace {
+
+// Half of the ranks.
+bool draws(const StepParams& p, std::uint32_t bytes, int tokens) {
   const auto rank = static_cast<std::uint64_t>(p.comm.rank);
-  const auto takes = [&](std::uint32_t bytes, int tokens) {
-    return mix(rank + static_cast<std::uint64_t>(tokens) * 64, std::uint64_t{bytes} + p.handle.ticket) % 2 != 0;
-  };
-  if (task.step == Step::llRouteDispatch && routesPlainly(p) && takes(p.dispatch.rowBytes, p.dispatch.tokens)) {
-    return plainDispatchStep(p);
-  }
-  if (task.step == Step::combine && combinesFromSlots(p) && takes(p.combine.rowBytes, p.combine.tokens)) {
-    return Step::llSlotCombine;
-  }
-  if (task.step == Step::llCombine && landsPlainly(p) && takes(p.combine.rowBytes, p.combine.tokens)) {
-    return Step::llPlacedCombine;
-  }
+  return mix(rank + static_cast<std::uint64_t>(tokens) * 64, std::uint64_t{bytes} + p.handle.ticket) % 2 != 0;
+}
+
+}  // namespace
+
+bool takesPlainStep(const StepParams& p) {
+  return routesPlainly(p) && draws(p, p.dispatch.rowBytes, p.dispatch.tokens);
+}
+
+Step stepFor(const Task& task, const StepParams& p) {
+  if (task.step == Step::llRouteDispatch && takesPlainStep(p)) return plainDispatchStep(p);
+  const auto takes = [&] { return draws(p, p.combine.rowBytes, p.combine.tokens); };
+  if (task.step == Step::combine && combinesFromSlots(p) && takes()) return Step::llSlotCombine;
+  if (task.step == Step::llCombine && landsPlainly(p) && takes()) return Step::llPlacedCombine;
   return task.step;
 }
 

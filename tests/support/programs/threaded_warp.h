@@ -144,7 +144,15 @@ class ThreadedWarp {
         if constexpr (HasSides<List>) {
           note(job.sideBytes, job.sinks, job.side);
           note(19, sink, to.side);
-          if (to.side != nullptr) copy<false>(to.side, job.side, job.sideBytes);
+          if (to.side == nullptr) continue;
+          storeSide(list, job, to.side, lane_, kLanes,
+                    [this](std::uint8_t* at, const std::uint8_t* from, std::uint32_t bytes) {
+                      if constexpr (ScattersSides<List>) {
+                        std::memcpy(at, from, bytes);
+                      } else {
+                        copy<false>(at, from, bytes);
+                      }
+                    });
         }
       }
     }
@@ -153,9 +161,10 @@ class ThreadedWarp {
 
   // A lane casts whole tiles.
   template <CastList Casts>
-  void castRows(const Casts& casts) const {
+  bool castRows(const Casts& casts) const {
     note(14, casts.count());
     sync();
+    if (!mayPlace(casts)) return false;
     const CastFactors factors = CastFactors::of(casts.rule());
     withRowType(casts.rowType(), [&](auto type) {
       for (int i = 0; i < casts.count(); ++i) {
@@ -168,6 +177,7 @@ class ThreadedWarp {
         }
       }
     });
+    return true;
   }
 
   template <SumList List>

@@ -146,14 +146,20 @@ class SimWarp {
     if constexpr (HasSides<List>) {
       for (int i = 0; i < list.count(); ++i) {
         const CopyJob job = list.job(i);
-        copyPieces<false>(job.side, job.sideBytes, job.sinks, [&](int sink) { return list.sink(i, sink).side; });
+        const auto placeOf = [&](int sink) { return list.sink(i, sink).side; };
+        if constexpr (ScattersSides<List>) {
+          scatterSides(list, job, placeOf);
+        } else {
+          copyPieces<false>(job.side, job.sideBytes, job.sinks, placeOf);
+        }
       }
     }
     return true;
   }
 
   template <CastList Casts>
-  void castRows(const Casts& casts) const {
+  bool castRows(const Casts& casts) const {
+    if (!mayPlace(casts)) return false;
     const CastFactors factors = CastFactors::of(casts.rule());
     withRowType(casts.rowType(), [&](auto type) {
       for (int i = 0; i < casts.count(); ++i) {
@@ -168,6 +174,7 @@ class SimWarp {
         }
       }
     });
+    return true;
   }
 
   template <SumList List>
@@ -313,6 +320,18 @@ class SimWarp {
         if (to != nullptr) store<kLanding>(to + begin, from + begin, bytes);
       }
       if (begin / kPiece % 4 == 0) sim_.pause();
+    }
+  }
+
+  template <class List, class PlaceOf>
+  void scatterSides(const List& list, const CopyJob& job, PlaceOf placeOf) const {
+    for (int sink = 0; sink < job.sinks; ++sink) {
+      std::uint8_t* to = placeOf(sink);
+      if (to == nullptr) continue;
+      storeSide(list, job, to, 0, 1, [this](std::uint8_t* at, const std::uint8_t* from, std::uint32_t bytes) {
+        store<false>(at, from, bytes);
+      });
+      sim_.pause();
     }
   }
 

@@ -17,6 +17,37 @@
 
 namespace moe {
 
+// The word of side payload that a thread holds. It loads further words, of very long rows, when it stores them.
+template <class List>
+struct SideWords {
+  static_assert(!HasSides<List>, "a block stores side payload as words");
+  MOE_LANES void load(const CopyJob&, int) {}
+  MOE_LANES void store(const List&, const CopyJob&, std::uint64_t, int, int) const {}
+};
+template <ScattersSides List>
+struct SideWords<List> {
+  std::uint32_t word = 0;
+
+  // `first`: this thread's first word.
+  MOE_LANES void load(const CopyJob& job, int first) {
+    if (first * 4 < static_cast<int>(job.sideBytes)) word = reinterpret_cast<const std::uint32_t*>(job.side)[first];
+  }
+  // Stores them to all places of the job. `place`: the place that this lane has found. `step`: threads of the block.
+  MOE_LANES void store(const List& list, const CopyJob& job, std::uint64_t place, int first, int step) const {
+    const int own = static_cast<int>(job.sideBytes / 4), words = own < list.sideWords() ? own : list.sideWords();
+    const std::int64_t stride = list.sideStride();
+    const auto* from = reinterpret_cast<const std::uint32_t*>(job.side);
+#pragma unroll 1
+    for (int sink = 0; sink < job.sinks; ++sink) {
+      auto* to = reinterpret_cast<std::uint32_t*>(__shfl_sync(0xffffffffu, place, sink));
+      if (to == nullptr) continue;
+      if (first < words) to[first * stride] = word;
+#pragma unroll 1
+      for (int at = first + step; at < words; at += step) to[at * stride] = from[at];
+    }
+  }
+};
+
 class CudaBlock : public CudaWarp {
  public:
   // The tables of 128 tokens with top-8 of 256 experts need 32 KiB. A block has 48 KiB unless the host asks for more.
@@ -148,16 +179,26 @@ class CudaBlock : public CudaWarp {
   }
 
   // The first pieces of a row are loaded while its places are found, or while the previous row is stored. Lane s of
-  // each CUDA warp finds place s, so that the warps need not meet.
+  // each CUDA warp finds place s, so that the warps need not meet. The last threads have the words of side payload.
   template <CopyList List>
   MOE_LANES bool streamRows(const List& list) const {
     const int n = list.count();
     CopyJob job = n > 0 ? list.job(0) : CopyJob{nullptr, 0, 0};
     Pieces piece;
-    if (!mayPlace(list, [&] { load(piece, job, 0); })) return false;
+    SideWords<List> words;
+    const auto start = [&] {
+      load(piece, job, 0);
+      words.load(job, lastFirst());
+    };
+    if (!mayPlace(list, start)) return false;
     std::uint64_t place = 0;
     for (int i = 0, begin = 0; i < n;) {
-      if (begin == 0) place = lane() < job.sinks ? reinterpret_cast<std::uint64_t>(list.sink(i, lane()).row) : 0;
+      if (begin == 0) {
+        const Sink sink = lane() < job.sinks ? list.sink(i, lane()) : Sink{nullptr, nullptr, true};
+        place = reinterpret_cast<std::uint64_t>(sink.row);
+        words.store(list, job, reinterpret_cast<std::uint64_t>(sink.side), lastFirst(), threads());
+        if (i + 1 < n) words.load(list.job(i + 1), lastFirst());
+      }
       const int next = begin + threads() * kPieces;
       if (next >= quadsOf(job.bytes) && i + 1 >= n) {
         store(piece, job, begin, place);
@@ -175,6 +216,11 @@ class CudaBlock : public CudaWarp {
       store(now, current, from, place);
     }
     return true;
+  }
+
+  template <CastList Casts>
+  MOE_LANES bool castRows(const Casts& casts) const {
+    return cuda_cast::rowsOfBlock(casts, thread() / kLanes, threads() / kLanes, lane());
   }
 
   // Sums are looked up one ahead. The last threads look up termsMax rows, because the number of rows is not known yet.
@@ -325,6 +371,10 @@ class CudaBlock : public CudaWarp {
         if (quad < quads) to[quad] = piece.quad[u];
       }
     }
+  }
+
+  static MOE_LANES int lastFirst() {
+    return threads() - 1 - thread();
   }
 
   // The first thread of the second or third CUDA warp, if there is one. The first warp fences and waits for flags, and

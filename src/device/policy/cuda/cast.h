@@ -209,4 +209,87 @@ MOE_LANES void rows(const Casts& casts, int lane) {
   }
 }
 
+// ---- Rows of a block, whose CUDA warps share each row: warp w has tiles w, w + warps, ...
+
+// A lane's piece of a tile, as it was loaded. The row type is looked at later, so that the code that finds places is
+// not repeated for each type.
+struct RawPiece {
+  Quad quad[4];
+  bool there;
+
+  MOE_LANES void load(const CastJob& job, int rowType, int tile, int lane) {
+    const int piece = tile * kCastTilePieces + lane, quads = rowType == kFp32 ? 4 : 2;
+    there = piece * kCastPieceElements < job.elements;
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      if (there && q < quads) quad[q] = reinterpret_cast<const Quad*>(job.source)[piece * quads + q];
+    }
+  }
+  template <class Type>
+  MOE_LANES CastPiece<Type> as() const {
+    CastPiece<Type> piece{};
+#pragma unroll
+    for (int q = 0; q < CastPiece<Type>::kQuads; ++q) {
+      if (there) piece.quad[q] = quad[q];
+    }
+    return piece;
+  }
+};
+
+// Stores a tile as codes and scales. Lane s holds sink s.
+template <class Type, class Format>
+MOE_LANES void storeTile(const CastPiece<Type>& piece, bool there, const CastJob& job, const Format& format, int tile,
+                         const CastSink& mine, int lane) {
+  const auto coded = format.code(piece);
+  const std::uint32_t word = format.scaleWord(there ? coded.scale : 0u);
+  const int words = castScaleBytes(format.cast()) / 4, lanesEach = kLanes / words;
+  const auto codesAt = reinterpret_cast<std::uint64_t>(mine.codes);
+  const auto scalesAt = reinterpret_cast<std::uint64_t>(mine.scales);
+#pragma unroll 1
+  for (int sink = 0; sink < job.sinks; ++sink) {
+    auto* codes = reinterpret_cast<std::uint8_t*>(__shfl_sync(kAll, codesAt, sink));
+    auto* scales = reinterpret_cast<std::uint32_t*>(__shfl_sync(kAll, scalesAt, sink));
+    if (codes == nullptr) continue;
+    if (there) format.storeCodes(codes, tile * kCastTilePieces + lane, coded);
+    if (lane % lanesEach == 0) scales[tile * words + lane / lanesEach] = word;
+  }
+}
+
+// The first piece of a row is loaded while its places are found, or before the previous row is coded.
+template <CastList Casts>
+MOE_LANES bool rowsOfBlock(const Casts& casts, int warp, int warps, int lane) {
+  static_assert(!ScattersScales<Casts>);
+  const int n = casts.count(), rowType = casts.rowType();
+  CastJob job = n > 0 ? casts.job(0) : CastJob{nullptr, 0, 0};
+  RawPiece first{};
+  if (!mayPlace(casts, [&] { first.load(job, rowType, warp, lane); })) return false;
+  const CastRule rule = casts.rule();
+  const auto rowsAs = [&](auto type, const auto& format) {
+    using Type = decltype(type);
+#pragma unroll 1
+    for (int i = 0; i < n; ++i) {
+      const CastJob now = job;
+      RawPiece piece = first;
+      const CastSink mine = lane < now.sinks ? casts.sink(i, lane) : CastSink{};
+      if (i + 1 < n) {
+        job = casts.job(i + 1);
+        first.load(job, rowType, warp, lane);
+      }
+#pragma unroll 1
+      for (int tile = warp; tile < castTiles(now.elements); tile += warps) {
+        if (tile != warp) piece.load(now, rowType, tile, lane);
+        storeTile(piece.as<Type>(), piece.there, now, format.forRow(now.weight), tile, mine, lane);
+      }
+    }
+  };
+  withRowType(rowType, [&](auto type) {
+    if (castBlockElements(rule.cast) == 128 && rule.inputScale == nullptr && rule.rowWeights == nullptr) {
+      rowsAs(type, LargeBlocks{rule.cast, lane});
+    } else {
+      rowsAs(type, AnyBlocks{CastFactors::of(rule), lane});
+    }
+  });
+  return true;
+}
+
 }  // namespace moe::cuda_cast

@@ -104,7 +104,7 @@ class HostWarpOver {
         const Sink to = list.sink(i, sink);
         if (to.row != nullptr) copy<MadeToLand<List>>(to.row, job.source, job.bytes);
         if constexpr (HasSides<List>) {
-          if (to.side != nullptr) std::memcpy(to.side, job.side, job.sideBytes);
+          if (to.side != nullptr) storeSide(list, job, to.side, 0, 1, std::memcpy);
         }
       }
     }
@@ -112,7 +112,8 @@ class HostWarpOver {
   }
 
   template <CastList Casts>
-  void castRows(const Casts& casts) const {
+  bool castRows(const Casts& casts) const {
+    if (!mayPlace(casts)) return false;
     const CastFactors factors = CastFactors::of(casts.rule());
     withRowType(casts.rowType(), [&](auto type) {
       for (int i = 0; i < casts.count(); ++i) {
@@ -123,6 +124,7 @@ class HostWarpOver {
         }
       }
     });
+    return true;
   }
 
   template <SumList List>

@@ -193,6 +193,18 @@ MOE_SELDOM void describeNothing(Warp warp, const StepParams& p, Filled filled, W
   Padding<Warp>(warp, p, filled).runOverAll(team);
 }
 
+// The same for the arrays of DescribeArgs. One warp calls it.
+template <Core Warp>
+MOE_SELDOM void describeNoArrivals(Warp warp, const StepParams& p) {
+  const DescribeArgs& a = p.describe;
+  const int experts = p.handle.map.count(p.comm.rank), ranks = p.comm.nranks;
+  warp.forEach(experts * (ranks + 1), [&](int i) {
+    const bool counts = i >= experts * ranks;
+    if (counts && a.rowsPerExpert != nullptr) a.rowsPerExpert[i - experts * ranks] = 0;
+    if (!counts && a.layoutRange != nullptr) a.layoutRange[i] = 0;
+  });
+}
+
 // Each warp of the team describes whole rows. The first rows go to the middle warp, because warp 0 already does the
 // control work.
 MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {

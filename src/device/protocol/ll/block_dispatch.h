@@ -1,7 +1,7 @@
 // The common part of the plain dispatches that route: how rows leave, and the counts for the handle and the host. Their
-// warps are blocks, and they bring nothing beside the rows. A step of few tokens waits for instructions, so they have
-// code of their own, which does nothing that they do not need. Their metadata is that of LlRouteDispatch. README.md,
-// "Dispatch into slots".
+// warps are blocks, and they bring nothing beside the rows, or the scales of their cast. A step of few tokens waits for
+// instructions, so they have code of their own, which does nothing that they do not need. Their metadata is that of
+// LlRouteDispatch. README.md, "Dispatch into slots".
 //
 // A warp of the policy is a block here: all its lanes work together. The last of several blocks has no rows. It counts
 // the users of all buckets, sends these counts, and reads the metadata of the other ranks. Work that needs only the
@@ -23,14 +23,15 @@ struct PlainBlock : LlBlock<Warp, true> {
   using LlBlock<Warp, true>::LlBlock;
 };
 
-// `kPlaced`: the receivers move rows to places, perhaps by experts.
-template <Blocks Warp, bool kPlaced>
+// `kPlaced`: the receivers move rows to places, perhaps by experts. `kCasts`: rows are cast when they leave. `kMore`:
+// the handle may merge, and the last block fills arrays for the caller (asksForMore).
+template <Blocks Warp, bool kPlaced, bool kCasts, bool kMore>
 class LlBlockDispatch {
  protected:
   using S = LlSession<Warp>;
   using Tables = PlainBlock<Warp>;
-  using Places = LlSlotPlaces<Warp, kPlaced>;
-  using Counts = LlSlotCounts<Warp>;
+  using Places = LlSlotPlaces<Warp, kPlaced, kMore>;
+  using Counts = LlSlotCounts<Warp, kMore>;
   using Taken = LlTaken<Tables>;
 
   // The block's tokens, and its part of each of their rows.
@@ -41,10 +42,19 @@ class LlBlockDispatch {
 
     MOE_LANES Share(const DispatchArgs& d, const CommView& c, WarpIndex w)
         : LlShare(LlShare::of(d.tokens, w.count > 1, w)),
-          part(LlRowPart::of(*this, d.rowBytes)),
-          source(reinterpret_cast<std::uint64_t>(d.rows) + static_cast<std::uint64_t>(first) * d.rowBytes + part.begin),
+          part(kCasts ? LlRowPart::of(*this, static_cast<std::uint32_t>(d.cast.elements), kCastTileElements)
+                      : LlRowPart::of(*this, d.rowBytes)),
+          source(reinterpret_cast<std::uint64_t>(d.rows) + static_cast<std::uint64_t>(first) * givenBytes(d) +
+                 part.begin * unitBytes(d)),
           firstRank((w.index + c.rank + 1) % c.nranks) {}
   };
+  // Bytes of one of the caller's rows, and of a unit of LlRowPart.
+  static MOE_LANES std::uint32_t unitBytes(const DispatchArgs& d) {
+    return kCasts ? static_cast<std::uint32_t>(elementBytes(d.cast.rowType)) : 1;
+  }
+  static MOE_LANES std::uint32_t givenBytes(const DispatchArgs& d) {
+    return kCasts ? static_cast<std::uint32_t>(d.cast.elements) * unitBytes(d) : d.rowBytes;
+  }
 
   MOE_LANES LlBlockDispatch(const Warp& warp, const StepParams& p, WarpIndex w, const Share& share)
       : s_(warp, p, w), t_(warp, p, w, s_.operation()), share_(share) {}
@@ -65,8 +75,8 @@ class LlBlockDispatch {
 
   // ---- Sending
 
-  // A list for streamRows that brings the block's part of the rows of some tokens to their slots.
-  struct Rows {
+  // The block's part of the rows of some tokens, on its way to their slots.
+  struct Leaving {
     const LlBlockDispatch& d;
     const Places& places;
     std::uint64_t began;
@@ -77,15 +87,44 @@ class LlBlockDispatch {
     }
     MOE_LANES int count() const { return places.size(); }
     MOE_LANES int sinksMax() const { return d.s_.comm.nranks; }
-    MOE_LANES CopyJob job(int i) const {
-      const auto before = static_cast<std::uint64_t>(places.first() + i - d.share_.first) * d.s_.args.rowBytes;
-      return {reinterpret_cast<const std::uint8_t*>(d.share_.source + before), d.share_.part.bytes, d.s_.comm.nranks};
+    MOE_LANES const std::uint8_t* given(int i) const {
+      const auto before = static_cast<std::uint64_t>(places.first() + i - d.share_.first) * givenBytes(d.s_.args);
+      return reinterpret_cast<const std::uint8_t*>(d.share_.source + before);
     }
+    MOE_LANES int rankOf(int turn) const {
+      const int next = d.share_.firstRank + turn;
+      return next < d.s_.comm.nranks ? next : next - d.s_.comm.nranks;
+    }
+  };
+  // A list for streamRows.
+  struct Rows : Leaving {
+    MOE_LANES CopyJob job(int i) const { return {this->given(i), this->d.share_.part.size, this->d.s_.comm.nranks}; }
     MOE_LANES Sink sink(int i, int turn) const {
-      const int next = d.share_.firstRank + turn, rank = next < d.s_.comm.nranks ? next : next - d.s_.comm.nranks;
-      std::uint8_t* slot = places.slot(i, rank);
-      return {slot == nullptr ? nullptr : slot + d.share_.part.begin, nullptr, rank == d.s_.comm.rank};
+      const int rank = this->rankOf(turn);
+      std::uint8_t* slot = this->places.slot(i, rank);
+      return {slot == nullptr ? nullptr : slot + this->d.share_.part.begin, nullptr, rank == this->d.s_.comm.rank};
     }
+  };
+  // A list for castRows. In its slot a row is one piece of memory.
+  struct Casts : Leaving {
+    MOE_LANES int rowType() const { return cast().rowType; }
+    MOE_LANES CastRule rule() const { return {cast().type, cast().inputScale, cast().globalScale, cast().rowWeights}; }
+    MOE_LANES CastJob job(int i) const {
+      const float weight = cast().rowWeights != nullptr ? cast().rowWeights[this->places.first() + i] : 1.0f;
+      return {this->given(i), static_cast<int>(this->d.share_.part.size), this->d.s_.comm.nranks, weight};
+    }
+    MOE_LANES CastSink sink(int i, int turn) const {
+      std::uint8_t* slot = this->places.slot(i, this->rankOf(turn));
+      if (slot == nullptr) return {};
+      const int begin = static_cast<int>(this->d.share_.part.begin), type = cast().type;
+      CastSink place = castPiece(slot, cast().codeBytes);
+      place.codes += castCodeBytes(type, begin);
+      place.scales += begin / kCastTileElements * castScaleBytes(type);
+      return place;
+    }
+
+   private:
+    MOE_LANES const CastArgs& cast() const { return this->d.s_.args.cast; }
   };
 
   // False if a wait failed, or the rank is to stop. The first block also tells others that slots are free.
@@ -95,7 +134,7 @@ class LlBlockDispatch {
       if (first != share_.first) Places::prepareAgain(s_.warp, s_.p, t_, first);
       const int end = share_.end - first < kLlTokensAtOnce ? share_.end : first + kLlTokensAtOnce;
       const Places places(s_.warp, s_.p, t_, {first, end});
-      if (!s_.warp.streamRows(Rows{*this, places, began})) return false;
+      if (!leave(Leaving{*this, places, began})) return false;
       first += kLlTokensAtOnce;
     }
     if (share_.leads && !tellCounts(began)) return false;
@@ -103,6 +142,13 @@ class LlBlockDispatch {
         s_.rowFlags(), [&](int rank) { return share_.leads ? Counts::moreTo(s_.p, t_, rank) : 0; }, Meeting::rows,
         s_.w);
     return true;
+  }
+  MOE_LANES bool leave(const Leaving& rows) const {
+    if constexpr (kCasts) {
+      return s_.warp.castRows(Casts{rows});
+    } else {
+      return s_.warp.streamRows(Rows{rows});
+    }
   }
   // All lanes call it. The loads of rows begin after the look-ups. The last lanes store headers, because the first
   // ones look up where rows go.
@@ -156,6 +202,7 @@ class LlBlockDispatch {
     if (!isLast(s_.w) || (taken.verdict() & kLlStranger) != 0) return;
     if ((taken.verdict() & kLlRefused) != 0) {
       if constexpr (kPlaced) describeNothing(s_.warp, s_.p, taken.filled(), WarpIndex{0, 1, 1});
+      if constexpr (kMore) describeNoArrivals(s_.warp, s_.p);
       return llMakeEmptyRoute(s_.warp, s_.p, WarpIndex{0, 1, 1}, s_.operation());
     }
     const bool good = delivers(taken), usual = good && kept.fault == 0;
@@ -167,6 +214,7 @@ class LlBlockDispatch {
     if (usual) return;
     s_.warp.forEach(0, [](int) {});
     beginRoute(s_);
+    if (kMore && !good) describeNoArrivals(s_.warp, s_.p);
     if (!good) llKeepFault(s_.warp, s_.p, taken.layoutRows());
     tellRows(s_, taken.rows(), true);
   }
@@ -181,12 +229,15 @@ class LlBlockDispatch {
   MOE_LANES void tellCountsToHost(const Taken& taken, std::uint32_t ticket, bool ends) const {
     const HandleView& h = s_.handle;
     const int rows = taken.rows();
+    const bool addsUp = kMore && s_.comm.waits == nullptr && delivers(taken);
     const int ranks = s_.comm.nranks, experts = h.map.count(s_.comm.rank);
     const int others = wholeWarps<Warp>(experts), end = others + wholeWarps<Warp>(ranks), told = end + Warp::kLanes;
     s_.warp.each(told + 1, [&](int i) {
       if (i < experts) {
         const std::int32_t count = t_.rowsPerExpert()[i];
         h.hostPerExpert()[i] = countWord(ticket, count);
+        if (kMore && s_.p.describe.rowsPerExpert != nullptr) s_.p.describe.rowsPerExpert[i] = count;
+        if (addsUp && s_.p.tally.callRows != nullptr) s_.p.tally.callRows[i] += count;
         if (kPlaced) h.arriving.rowsPerExpert[i] = count;
         if (kPlaced && expertRows(h)) h.arriving.expertOffsets[i] = t_.expertOffsets()[i];
       } else if (i >= others && i < others + ranks) {

@@ -134,11 +134,11 @@ class LlSlotCombine {
     MOE_LANES bool mayRead() const { return combine.meet(began, uncombined, fault, silent); }
     MOE_LANES SumJob job(int i) const {
       std::uint8_t* out = args().out + std::int64_t{token(i)} * args().rowBytes;
-      return {out + part.begin, part.bytes, sent().destinationCount[token(i)] + biases};
+      return {out + part.begin, part.size, sent().destinationCount[token(i)] + biases};
     }
     MOE_LANES const std::uint8_t* term(int i, int term) const {
       const int rows = biases == 0 ? term + 1 : sent().destinationCount[token(i)];
-      if (term >= rows) return biasRow(args(), term - rows, {token(i), part.begin, part.bytes});
+      if (term >= rows) return biasRow(args(), term - rows, {token(i), part.begin, part.size});
       const int places = combine.s_.handle.destinationsMax;
       const Destination to = sent().destinations[std::int64_t{token(i)} * places + term];
       const CommView& c = combine.s_.comm;
@@ -242,10 +242,10 @@ class LlPlacedCombine {
       const Arrival at = arrivalOf(h, row);
       std::uint8_t* out = llSlot(s.comm, h, at.from, s.comm.at.llCombineRows, s.comm.rowBytesMax, s.args.rowBytes,
                                  s.comm.rank, at.index);
-      return {out + part.begin, part.bytes, layoutCopies(h, row)};
+      return {out + part.begin, part.size, layoutCopies(h, row)};
     }
     MOE_LANES const std::uint8_t* term(int i, int term) const {
-      return givenRow(c.s_.p, {share.first + i, part.begin, part.bytes}, term);
+      return givenRow(c.s_.p, {share.first + i, part.begin, part.size}, term);
     }
   };
   struct MadeWeighted : Made {
@@ -268,12 +268,12 @@ class LlPlacedCombine {
     MOE_LANES int landed(int i) const { return c.s_.handle.sent.destinationCount[token(i)]; }
     MOE_LANES SumJob job(int i) const {
       std::uint8_t* out = args().out + std::int64_t{token(i)} * args().rowBytes;
-      return {out + part.begin, part.bytes, landed(i) + biases};
+      return {out + part.begin, part.size, landed(i) + biases};
     }
     MOE_LANES const std::uint8_t* term(int i, int term) const {
       const CommView& comm = c.s_.comm;
       const int rows = biases == 0 ? term + 1 : landed(i);
-      if (term >= rows) return biasRow(args(), term - rows, {token(i), part.begin, part.bytes});
+      if (term >= rows) return biasRow(args(), term - rows, {token(i), part.begin, part.size});
       const Destination& from = source(i, term);
       if (!isRank(comm, from)) return nullptr;
       return llSlot(comm, c.s_.handle, comm.rank, comm.at.llCombineRows, comm.rowBytesMax, args().rowBytes, from.rank,

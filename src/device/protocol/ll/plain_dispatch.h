@@ -1,6 +1,6 @@
-// The dispatches that route and bring nothing beside the rows. In one, RANK_MAJOR rows stay in their slots, and most
-// decoders run it in each layer (README.md, "Dispatch into slots"). In the other, rows go to their places ("Dispatch to
-// places"). Their warps are blocks.
+// The dispatches that route and bring nothing beside the rows, or the scales of their cast. In one, RANK_MAJOR rows
+// stay in their slots (README.md, "Dispatch into slots"). In the other, rows go to their places ("Dispatch to places").
+// Most decoders run one of them in each layer. Their warps are blocks.
 #pragma once
 
 #include "device/protocol/ll/block_dispatch.h"
@@ -9,14 +9,14 @@ namespace moe {
 
 // Rows stay in their slots.
 template <Blocks Warp>
-class LlSlotDispatch : LlBlockDispatch<Warp, false> {
+class LlSlotDispatch : LlBlockDispatch<Warp, false, false, false> {
  public:
   static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex w) {
     Base::template runAs<LlSlotDispatch>(warp, p, w);
   }
 
  private:
-  using Base = LlBlockDispatch<Warp, false>;
+  using Base = LlBlockDispatch<Warp, false, false, false>;
   friend Base;
   using Base::Base, Base::s_, Base::t_;
   using typename Base::Kept, typename Base::Taken;
@@ -124,16 +124,17 @@ MOE_SELDOM void llFindExpertOffsets(Warp warp, const StepParams& p, WarpIndex w)
   LlTaken(block).findExpertOffsets();
 }
 
-// Rows go to their places.
-template <Blocks Warp>
-class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
+// Rows go to their places. `kCasts`: they are cast when they leave, and their scales go to places too. `kMore`: rows of
+// RANK_MAJOR may stay in their slots; see also LlBlockDispatch.
+template <Blocks Warp, bool kCasts, bool kMore>
+class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
  public:
   static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex w) {
     Base::template runAs<LlPlacedDispatch>(warp, p, w);
   }
 
  private:
-  using Base = LlBlockDispatch<Warp, true>;
+  using Base = LlBlockDispatch<Warp, true, kCasts, kMore>;
   friend Base;
   using Base::Base, Base::s_, Base::t_, Base::share_;
   using typename Base::Kept, typename Base::Tables, typename Base::Taken;
@@ -144,7 +145,7 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
     if (!taken.await(s_.rowFlags(), s_.epoch)) return;
     if (isLast(s_.w)) this->noteSent();
     const LlShare mine = LlShare::of(taken.rows(), s_.w.count > 1, s_.w);
-    const LlRowPart part = LlRowPart::of(mine, s_.args.rowBytes);
+    const LlRowPart part = LlRowPart::of(mine, placedBytes());
     const bool last = isLast(s_.w);
     MOE_ROLLED
     for (int begin = mine.first; begin < mine.end || (last && begin == mine.first); begin += kLlRowsAtOnce) {
@@ -157,8 +158,13 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
     this->keepRoute(taken, kept);
   }
 
-  // A list for streamRows that brings a block's part of some rows from their slots to their places.
+  // Bytes of a row at its place: its codes, if it was cast.
+  MOE_LANES std::uint32_t placedBytes() const { return kCasts ? s_.args.cast.codeBytes : s_.args.rowBytes; }
+
+  // A list for streamRows that brings a block's part of some rows from their slots to their places. The scales of a row
+  // are words behind its codes, and go with its first part.
   struct Delivered {
+    static constexpr bool kSides = kCasts;
     const LlPlacedDispatch& d;
     const Taken& taken;
     LlHand hand;
@@ -172,14 +178,27 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
     MOE_LANES int sinksMax() const { return expertRows(d.s_.handle) ? d.s_.handle.topk : 1; }
     MOE_LANES CopyJob job(int i) const {
       const Arrival at = taken.arrival(hand.begin + i);
-      const std::uint8_t* row = d.t_.arrived()[at.from] + std::int64_t{at.index} * d.s_.args.rowBytes;
-      return {row + part.begin, part.bytes, sinksMax()};
+      const DispatchArgs& a = d.s_.args;
+      const std::uint8_t* row = d.t_.arrived()[at.from] + std::int64_t{at.index} * a.rowBytes;
+      const std::uint32_t size = kMore && a.outRows == nullptr ? 0 : part.size;
+      if constexpr (!kCasts) return {row + part.begin, size, sinksMax()};
+      const std::uint32_t sides = part.begin == 0 && a.cast.outScales != nullptr ? a.rowBytes - a.cast.codeBytes : 0;
+      return {row + part.begin, size, sinksMax(), row + a.cast.codeBytes, sides};
     }
     MOE_LANES Sink sink(int i, int copy) const {
       if (copy >= taken.copies(hand, hand.begin + i)) return {nullptr, nullptr, true};
-      const std::int64_t place = d.placeOf(taken, hand, hand.begin + i, copy);
-      return {d.s_.args.outRows + place * d.s_.args.rowBytes + part.begin, nullptr, true};
+      const int place = d.placeOf(taken, hand, hand.begin + i, copy);
+      const DispatchArgs& a = d.s_.args;
+      std::uint8_t* row = a.outRows + std::int64_t{place} * d.placedBytes() + part.begin;
+      if (kMore && a.outRows == nullptr) row = nullptr;
+      if constexpr (!kCasts) return {row, nullptr, true};
+      const bool scales = part.begin == 0 && a.cast.outScales != nullptr;
+      return {row, scales ? reinterpret_cast<std::uint8_t*>(a.cast.outScales + a.cast.grid.rowStart(place)) : nullptr,
+              true};
     }
+    // The words of a row's scales.
+    MOE_LANES int sideWords() const { return d.s_.args.cast.words; }
+    MOE_LANES std::int64_t sideStride() const { return d.s_.args.cast.grid.wordStride; }
   };
 
   // Looks up at once the headers of the rows at hand and, with a block's first rows, the metadata of all ranks. Calls
@@ -197,6 +216,7 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
         [&](int i) -> LlTold {
           if (i >= expertsAt) {
             taken.laneAddUpExpert(i - expertsAt);
+            if (kMore && isLast(s_.w)) laneDescribeSources(taken, i - expertsAt);
             return {};
           }
           if (i >= termsAt) return i - termsAt < terms ? taken.laneTerms(i - termsAt) : LlTold{};
@@ -221,6 +241,19 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true> {
       });
     }
     return this->delivers(taken);
+  }
+  // Stores for the caller where the rows of each source begin in an expert's group, and how many there are.
+  MOE_LANES void laneDescribeSources(const Taken& taken, int expert) const {
+    const int ranks = s_.comm.nranks;
+    std::int64_t* ranges = s_.p.describe.layoutRange;
+    if (ranges == nullptr) return;
+    int before = 0;
+    MOE_ROLLED
+    for (int from = 0; from < ranks; ++from) {
+      const int rows = taken.laneToldCount(from, expert);
+      ranges[std::int64_t{expert} * ranks + from] = std::int64_t{before} << 32 | rows;
+      before += rows;
+    }
   }
   // Valid when the rows have been looked up.
   MOE_LANES int placeOf(const Taken& taken, const LlHand& hand, int row, int copy) const {

@@ -14,13 +14,15 @@ MOE_LANES void forBits(std::uint32_t bits, Body body) {
   for (; bits != 0; bits &= bits - 1) body(bitCount((bits & (0u - bits)) - 1));
 }
 
-// A block's part of each row: the whole row, or one half if two blocks share a token.
+// A block's part of each row: the whole row, or one half if two blocks share a token. Rows that are cast are divided by
+// elements, in whole tiles, others by bytes.
 struct LlRowPart {
-  std::uint32_t begin, bytes;
+  std::uint32_t begin, size;
 
-  static MOE_LANES LlRowPart of(const LlShare& share, std::uint32_t rowBytes) {
-    const std::uint32_t half = (rowBytes / 2 + 15) / 16 * 16, begin = share.sharer == 0 ? 0 : half;
-    return {begin, share.sharers == 1 ? rowBytes : begin == 0 ? half : rowBytes - half};
+  static MOE_LANES LlRowPart of(const LlShare& share, std::uint32_t rowSize, std::uint32_t unit = sizeof(Quad)) {
+    const std::uint32_t half = (rowSize / 2 + unit - 1) / unit * unit, first = half < rowSize ? half : rowSize;
+    const std::uint32_t begin = share.sharer == 0 ? 0 : first;
+    return {begin, share.sharers == 1 ? rowSize : begin == 0 ? first : rowSize - first};
   }
 };
 
@@ -94,6 +96,42 @@ struct LlSlotEntry {
   }
 };
 
+// Whether two of the first entries of a token name the same expert.
+MOE_LANES bool llRepeats(const LlSlotLook<std::int32_t>& look) {
+  bool repeats = false;
+  MOE_UNROLLED
+  for (int j = 1; j < look.kAtOnce; ++j) {
+    MOE_UNROLLED
+    for (int i = 0; i < j; ++i) repeats = repeats || (look.ids[i] == look.ids[j] && look.ids[j] >= 0);
+  }
+  return repeats;
+}
+
+// An entry of a token that names experts again, in a handle that merges. It counts with the first entry that names its
+// expert, `with`, whose weight is the sum.
+struct LlMergedEntry {
+  int with, before, all;  // before, all: entries for the same rank, those that repeat an earlier one left out
+  float weight;
+};
+// `ids`, `weights`: of the token. `first`, `count`: the experts of the entry's rank.
+template <class Id>
+MOE_SELDOM LlMergedEntry llMergedEntry(const Id* ids, const float* weights, int topk, int k, int first, int count) {
+  LlMergedEntry entry{k, 0, 0, 0.0f};
+  MOE_ROLLED
+  for (int j = k - 1; j >= 0; --j) entry.with = ids[j] == ids[k] ? j : entry.with;
+  MOE_ROLLED
+  for (int j = 0; j < topk; ++j) {
+    bool counts = ids[j] >= first && ids[j] < first + count;
+    MOE_ROLLED
+    for (int i = 0; i < j; ++i) counts = counts && ids[i] != ids[j];
+    entry.all += counts ? 1 : 0;
+    entry.before += counts && j < k ? 1 : 0;
+    if (j < k || ids[j] != ids[k] || entry.with != k) continue;
+    entry.weight = j == k ? weights[j] : addRounded(entry.weight, weights[j]);
+  }
+  return entry;
+}
+
 // Calls use(ids) with all ids, which have 32 or 64 bits.
 template <class Use>
 MOE_LANES void withIds(const StepParams& p, Use use) {
@@ -105,8 +143,9 @@ MOE_LANES void withIds(const StepParams& p, Use use) {
 }
 
 // Some tokens of a block, at most kLlTokensAtOnce. `kPlaced`: the layout may have places by experts. A header then has
-// the position of an entry among the entries of its expert. Buckets are the ranks, then the experts.
-template <Blocks Warp, bool kPlaced>
+// the position of an entry among the entries of its expert. Buckets are the ranks, then the experts. `kMerges`: the
+// handle may merge.
+template <Blocks Warp, bool kPlaced, bool kMerges>
 class LlSlotPlaces {
  public:
   MOE_LANES LlSlotPlaces(const Warp& warp, const StepParams& params, const LlTables& tables, Range tokens)
@@ -161,7 +200,7 @@ class LlSlotPlaces {
       warp_.collectBeside(
           words + first,
           [&](int i) -> Look {
-            if (i >= words) return {ids[i - words], 0};
+            if (i >= words) return {earlierId(ids, i - words), 0};
             if (i >= entries) return {static_cast<Id>(Words::look(warp_, p_, i - entries)), 0};
             if (i >= own) return {0, 0};
             return {ids[first + i], p_.route.topkWeights != nullptr ? p_.route.topkWeights[first + i] : 1.0f};
@@ -210,11 +249,20 @@ class LlSlotPlaces {
   using Words = LlSlotWords<Warp>;
 
   MOE_LANES bool byExpert() const { return kPlaced && expertRows(h_); }
+  MOE_LANES bool merges() const { return kMerges && h_.merges != 0; }
   MOE_LANES int bucketOf(int expert) const { return p_.comm.nranks + expert; }
 
   // The number of tokens at hand before token `at` that use a bucket.
   MOE_LANES int usersBefore(int at, int bucket) const { return bitCount(t_.users()[bucket] & ((1u << at) - 1)); }
 
+  // The id of an entry of an earlier token. -1: in a handle that merges, the entry repeats an earlier one of its token.
+  template <class Id>
+  MOE_LANES Id earlierId(const Id* ids, int entry) const {
+    const Id own = ids[entry];
+    if (!byExpert() || !merges()) return own;
+    const int k = entry - h_.byTopk.of(entry) * h_.topk;
+    return laneSums<8>(k, 0, [&](int j) { return ids[entry - k + j] == own ? 1 : 0; }).all != 0 ? Id{-1} : own;
+  }
   // -1: unused or invalid
   template <class Id>
   MOE_LANES int idOf(Id given) const {
@@ -243,19 +291,45 @@ class LlSlotPlaces {
   MOE_LANES void laneStoreEntry(int i) const {
     const int at = h_.byTopk.of(i), k = i - at * h_.topk, id = t_.ids()[i];
     const std::int32_t* ids = t_.ids() + i - k;
-    const LlSlotEntry entry = LlSlotEntry::of(h_, LlSlotLook<std::int32_t>::ofEntry(ids, h_.topk, k), ids, k);
+    const auto look = LlSlotLook<std::int32_t>::ofEntry(ids, h_.topk, k);
+    LlSlotEntry entry = LlSlotEntry::of(h_, look, ids, k);
     if (id < 0) return;
+    float weight = t_.weights()[i];
+    if (mayRepeat(look)) {
+      const LlMergedEntry merged = mergedEntry(i, k, entry.rank);
+      if (merged.with != k) return;
+      entry.before = merged.before;
+      entry.all = merged.all;
+      weight = merged.weight;
+    }
     auto* header =
         reinterpret_cast<Quad*>(t_.toldTo()[entry.rank] + llToldHeader(p_.comm, h_, positionOf(at, entry.rank)));
     if (entry.before == 0) warp_.laneStore(header, makeHead(tokens_.begin + at, 0, 0, p_.comm.rank, entry.all));
     const int bucket = bucketOf(id);
     const int row = byExpert() ? static_cast<int>(t_.before()[bucket]) + usersBefore(at, bucket) : 0;
-    warp_.laneStore(header + 1 + entry.before, makeEntry(h_.map.local(id, entry.rank), k, t_.weights()[i], row));
+    warp_.laneStore(header + 1 + entry.before, makeEntry(h_.map.local(id, entry.rank), k, weight, row));
+  }
+  // Whether a token may name an expert again. Otherwise its entries are refused by the leading block, or are different.
+  MOE_LANES bool mayRepeat(const LlSlotLook<std::int32_t>& look) const {
+    return merges() && (h_.topk > look.kAtOnce || llRepeats(look));
+  }
+  MOE_LANES LlMergedEntry mergedEntry(int i, int k, int rank) const {
+    return llMergedEntry(t_.ids() + i - k, t_.weights() + i - k, h_.topk, k, h_.map.first(rank), h_.map.count(rank));
   }
   MOE_LANES void laneKeepId(int i) const {
     const std::int64_t kept = static_cast<std::int64_t>(tokens_.begin) * h_.topk + i;
-    h_.sent.ids[kept] = t_.ids()[i];
-    h_.sent.weights[kept] = t_.weights()[i];
+    int id = t_.ids()[i];
+    float weight = t_.weights()[i];
+    if (merges() && id >= 0) {
+      const int k = i - h_.byTopk.of(i) * h_.topk;
+      if (mayRepeat(LlSlotLook<std::int32_t>::ofEntry(t_.ids() + i - k, h_.topk, k))) {
+        const LlMergedEntry merged = mergedEntry(i, k, h_.map.rankOf(id));
+        if (merged.with != k) id = idOfMerged(merged.with);
+        weight = merged.weight;
+      }
+    }
+    h_.sent.ids[kept] = id;
+    h_.sent.weights[kept] = weight;
   }
   // Stores place `ordinal` of a token's destinations in the handle.
   MOE_LANES void laneStorePlace(int i) const {
@@ -283,7 +357,7 @@ class LlSlotPlaces {
 
 // Totals over all tokens: rows for each rank, entries for each expert, and whether an entry is invalid. For the leading
 // block. The tables must have been prepared.
-template <Blocks Warp>
+template <Blocks Warp, bool kMerges>
 class LlSlotCounts {
  public:
   MOE_LANES LlSlotCounts(const Warp& warp, const StepParams& params, const LlTables& tables)
@@ -309,8 +383,9 @@ class LlSlotCounts {
             if (i < entries) return Words::laneKeep(warp_, t_, i - words, looked.word());
             const int token = h_.byTopk.of(i - entries);
             const LlSlotEntry entry = LlSlotEntry::of(h_, looked, ids + token * h_.topk, i - entries - token * h_.topk);
-            if (entry.twice || (entry.id < 0 && looked.own != -1)) warp_.laneOr(t_.word(kLlFaulty), 1);
-            if (entry.id < 0) return;
+            const bool merged = kMerges && entry.twice && h_.merges != 0;
+            if ((entry.twice && !merged) || (entry.id < 0 && looked.own != -1)) warp_.laneOr(t_.word(kLlFaulty), 1);
+            if (entry.id < 0 || merged) return;
             warp_.laneAdd(t_.before() + entry.id, 1);
             if (entry.before == 0) warp_.laneAdd(t_.before() + h_.map.experts + entry.rank, 1);
           },

@@ -278,6 +278,10 @@ class LlTaken {
   MOE_LANES void laneAddUpExpert(int e) const {
     t_.rowsPerExpert()[e] = laneSums<8>(c_.nranks, 0, [&](int from) { return laneToldCount(from, e); }).all;
   }
+  // The number of entries that rank `from` has for local expert e.
+  MOE_LANES std::int32_t laneToldCount(int from, int e) const {
+    return block_.warp.laneLoad(toldBy<std::int32_t>(from) + kToldWords + e);
+  }
   MOE_LANES std::uint32_t verdict() const { return *t_.word(kLlVerdict); }
 
   MOE_LANES int rows() const { return t_.rankOffsets()[c_.nranks]; }
@@ -367,9 +371,6 @@ class LlTaken {
     return reinterpret_cast<const Quad*>(toldBy<std::uint8_t>(at.from) + llToldHeader(c_, h_, at.index));
   }
   MOE_LANES Quad laneToldQuad(int from, int n) const { return block_.warp.laneLoad(toldBy<Quad>(from) + n); }
-  MOE_LANES std::int32_t laneToldCount(int from, int e) const {
-    return block_.warp.laneLoad(toldBy<std::int32_t>(from) + kToldWords + e);
-  }
 
   // A block counts experts if rows have places by experts; the first block does so in any case, for the handle.
   MOE_LANES bool countsExperts() const { return expertRows(h_) || block_.w.index == 0; }

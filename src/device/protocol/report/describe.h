@@ -11,7 +11,7 @@ template <Computes Warp>
 class Describe {
  public:
   MOE_LANES Describe(const Warp& policy, const StepParams& p, WarpIndex w)
-      : warp(policy), c_(p.comm), h_(p.handle), d_(p.dispatch), a_(p.describe), w_(w) {}
+      : warp(policy), p_(p), c_(p.comm), h_(p.handle), d_(p.dispatch), a_(p.describe), w_(w) {}
 
   MOE_LANES void run() const {
     if (warp.stopped(c_)) return;
@@ -19,6 +19,9 @@ class Describe {
     if (a_.tokensPerDomain != nullptr) countDomains();
     if (a_.tokenToRank != nullptr) markRanks();
     if (h_.state->fault != 0) return describeNoRows();
+    if (a_.rowsPerExpert != nullptr && w_.index == 0) {
+      warp.forEach(h_.map.count(c_.rank), [&](int e) { a_.rowsPerExpert[e] = h_.arriving.rowsPerExpert[e]; });
+    }
     if (a_.layoutRange != nullptr) {
       forMine(h_.map.count(c_.rank), [&](int expert) { findRanges(expert); });
     }
@@ -124,15 +127,14 @@ class Describe {
 
   // The dispatch has delivered nothing. The route may have more rows than the arrays have room for.
   MOE_LANES void describeNoRows() const {
-    if (a_.layoutRange != nullptr && w_.index == 0) {
-      warp.forEach(h_.map.count(c_.rank) * h_.map.nranks, [&](int i) { a_.layoutRange[i] = 0; });
-    }
+    if (w_.index == 0) describeNoArrivals(warp, p_);
     if ((d_.padding & kPadIndices) == 0) return;
     const Filled filled = filledRows(h_, c_.rank);
     pad(Gaps{h_, c_.rank, filled, d_.capacity}.shareOfAll(w_));
   }
 
   const Warp& warp;
+  const StepParams& p_;
   const CommView& c_;
   const HandleView& h_;
   const DispatchArgs& d_;
