@@ -10,7 +10,6 @@ from .. import errors
 from ..handle import Handle
 from ..names import CastType
 from ..parts import Cast, Describe
-from ..torch.memory import rows_per_expert
 from ..values import integer
 from .checks import INDEX_TYPES, form_of, is_same, require, require_divisible
 from .events import EventOverlap, Lane
@@ -26,13 +25,14 @@ class LowLatencyHandle(tuple[Any, ...]):
 
     [0]  [local experts, ranks * num_max] int32: source token of each row. Each access makes it anew on torch's current
          stream. Access it only after the event or the hook, when the rows have arrived
-    [1]  [local experts, ranks] int64: first row of each source << 32 | its rows
+    [1]  [local experts, ranks] int64: first row of each source << 32 | its rows. Each access makes a view
     [2], [3], [4]  num_max_dispatch_tokens_per_rank, hidden, num_experts
 
     It is good for configure()'s low_latency_in_flight dispatches of the same shape."""
 
     route: Route
     shape: _Shape
+    words: torch.Tensor  # the arrays that describe the rows: see _Shape.words
     ids: _Seen  # of the dispatch
     weights: _Seen
     combine_buffer: Optional[torch.Tensor] = None
@@ -45,14 +45,14 @@ class LowLatencyHandle(tuple[Any, ...]):
     @property
     def places(self) -> Tuple[int, int]:
         """Local experts, and rows of each."""
-        experts, rows = super().__getitem__(0).shape
-        return experts, rows
+        return self.shape.places
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return tuple(self)[index]
-        found = super().__getitem__(index)
-        return found % self[2] if index in (0, -len(self)) else found  # the library has rank * num_max + token
+        if index in (0, -len(self)):
+            return self.shape.sources(self.words) % self[2]  # the library has rank * num_max + token
+        return self.shape.ranges(self.words) if index in (1, 1 - len(self)) else super().__getitem__(index)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
@@ -62,21 +62,37 @@ class _Shape(NamedTuple):
     """The values that follow from the forms of a dispatch's arguments, computed once per form.
 
     tokens, topk, hidden  of this rank's rows
+    ranks    of the group
     places   [local experts, rows of each]
     rows     dtype of those that arrive
     cast     the type of their cast, or None
     scales   dtype and shape of their scales, if they have some
-    options  further keywords of Handle.route_dispatch"""
+    options  further keywords of Handle.route_dispatch
+    words    int32 of the tensor that holds all arrays about the rows, since each tensor costs an engine host time:
+             counts from 0 on, ranges from ranges_at, sources from sources_at"""
 
     maker: RouteMaker
     tokens: int
     topk: int
     hidden: int
+    ranks: int
     places: Tuple[int, int]
     rows: torch.dtype
     cast: Optional[CastType]
     scales: Optional[Tuple[torch.dtype, Tuple[int, ...]]]
     options: Dict[str, Any]
+    ranges_at: int
+    sources_at: int
+    words: int
+
+    def counts(self, words: torch.Tensor) -> torch.Tensor:
+        return words[: self.places[0]]
+
+    def ranges(self, words: torch.Tensor) -> torch.Tensor:
+        return words[self.ranges_at : self.sources_at].view(torch.int64).view(self.places[0], self.ranks)
+
+    def sources(self, words: torch.Tensor) -> torch.Tensor:
+        return words[self.sources_at :].view(self.places)
 
 
 class _Seen(NamedTuple):
@@ -179,9 +195,8 @@ class LowLatency:
             waits = self._wait_stats(waits, "dispatch_wait_recv_cost_stats")
         route, native = maker.next()
         stream = self._start(maker.comm, async_finish, return_recv_hook)
-        sources = torch.empty(places, dtype=torch.int32, device=device)
-        ranges = torch.empty((places[0], self.group_size), dtype=torch.int64, device=device)
-        counts = torch.empty(places[0], dtype=torch.int32, device=device)
+        words = torch.empty(shape.words, dtype=torch.int32, device=device)
+        at = words.data_ptr()
         rows = torch.empty((*places, shape.hidden), dtype=shape.rows, device=device)
         received: Received = rows
         scales, options = None, shape.options
@@ -190,21 +205,22 @@ class LowLatency:
             received = rows, scales.transpose(1, 2)
             options = {**options, "cast": Cast(shape.cast, scales, "token-contiguous")}
         described = Describe(
-            out_source_index=sources, out_layout_range=ranges, cumulative_rows=stats, cumulative_wait_ns=waits
+            out_source_index=at + 4 * shape.sources_at,
+            out_rows_per_expert=at,
+            out_layout_range=at + 4 * shape.ranges_at,
+            cumulative_rows=stats,
+            cumulative_wait_ns=waits,
         )
         native.route_dispatch(topk_idx, topk_weights, x, rows, describe=described, stream=stream, **options)
         maker.commit()
-        handle = LowLatencyHandle((sources, ranges, form[0], shape.hidden, num_experts))
-        handle.route, handle.shape = route, shape
+        handle = LowLatencyHandle((None, None, form[0], shape.hidden, num_experts))
+        handle.route, handle.shape, handle.words = route, shape, words
         handle.ids = _Seen(topk_idx, _version(topk_idx))
         handle.weights = _NOTHING_SEEN if topk_weights is None else _Seen(topk_weights, _version(topk_weights))
 
-        def arrive() -> None:
-            counts.copy_(rows_per_expert(native, device))
-
-        tensors = (x, topk_idx, topk_weights, sources, ranges, counts, stats, waits, rows, scales)
-        event, hook = self._end(native, route, stream, arrive, tensors, async_finish, return_recv_hook)
-        return received, counts, handle, event, hook
+        tensors = (x, topk_idx, topk_weights, words, stats, waits, rows, scales)
+        event, hook = self._end(native, route, stream, tensors, async_finish, return_recv_hook)
+        return received, shape.counts(words), handle, event, hook
 
     def _ll_shape(
         self,
@@ -231,13 +247,16 @@ class LowLatency:
             require(topk_weights, "topk_weights", "[tokens, topk]", (tokens, topk), (torch.float32,), self.device)
         maker = self.routes.low_latency(num_max, hidden, num_experts, topk, INDEX_TYPES[topk_idx.dtype], topk_weights is not None)
         places = (local, self.group_size * num_max)
-        common = (maker, tokens, topk, hidden, places)
+        common = (maker, tokens, topk, hidden, self.group_size, places)
         options: Dict[str, Any] = dict(send_only=True) if hook else {}
+        ranges_at = local + local % 2  # aligned to 8 bytes
+        sources_at = ranges_at + 2 * local * self.group_size
+        words_at = (ranges_at, sources_at, sources_at + local * places[1])
         if not use_fp8:
-            return _Shape(*common, torch.bfloat16, None, None, options)
+            return _Shape(*common, torch.bfloat16, None, None, options, *words_at)
         words, word = (-(-hidden // 512), torch.int32) if use_ue8m0 else (hidden // 128, torch.float32)
         cast: CastType = "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
-        return _Shape(*common, torch.float8_e4m3fn, cast, (word, (local, words, places[1])), options)
+        return _Shape(*common, torch.float8_e4m3fn, cast, (word, (local, words, places[1])), options, *words_at)
 
     @collective
     @takes_part(lambda _: ("combine",))
@@ -301,7 +320,7 @@ class LowLatency:
             options["send_only"] = True
         native.combine(x, out, stream=stream, **options)
         tensors = (x, topk_idx, topk_weights, out, waits)
-        event, hook = self._end(native, route, stream, None, tensors, async_finish, return_recv_hook)
+        event, hook = self._end(native, route, stream, tensors, async_finish, return_recv_hook)
         return out, event, hook
 
     def _require_combine(
@@ -372,15 +391,11 @@ class LowLatency:
         native: Handle,
         route: Route,
         stream: Any,
-        arrive: Hook,
         tensors: Tuple[Optional[torch.Tensor], ...],
         async_finish: bool,
         return_recv_hook: bool,
     ) -> Tuple[EventOverlap, Hook]:
         if not return_recv_hook:
-            if arrive is not None:
-                with self.lane.on(stream):
-                    arrive()
             return self.lane.finish(stream, async_finish, tensors), None
 
         kept = tensors  # until the second half has been queued
@@ -394,8 +409,6 @@ class LowLatency:
             except errors.MoeError as error:
                 self.routes.explain(error, [route.group])
                 raise
-            if arrive is not None:
-                arrive()
             kept = ()
 
         return EventOverlap(), hook

@@ -87,6 +87,8 @@ class StreamOrder:
         outside of it; there the caller's synchronisation before the capture orders them."""
         if stream is None:
             return
+        if self._last is stream:
+            return
         if self._last is not None and self._last != stream and not torch.cuda.is_current_stream_capturing():
             stream.wait_stream(self._last)
         self._last = stream
@@ -131,7 +133,8 @@ _orders: weakref.WeakKeyDictionary[Communicator, StreamOrder] = weakref.WeakKeyD
 
 def order_of(comm: Communicator) -> StreamOrder:
     """The one StreamOrder of a communicator."""
-    return _orders.setdefault(comm, StreamOrder())
+    found = _orders.get(comm)
+    return _orders.setdefault(comm, StreamOrder()) if found is None else found
 
 
 def current_stream(comm: Communicator) -> Any:
