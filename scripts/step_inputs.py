@@ -43,8 +43,8 @@ TABLE = {
     "codegen": (["CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src/CMakeLists.txt", "src/device",
                  "src/backend/cuda_plan.h", "scripts", "tests/codegen"], []),
     "package": (EVERYTHING, [name for name in PROSE if name != "docs/decisions"] + OTHER_TESTS),
-    "python": (BUILD + ["pyproject.toml", "python", "examples", "docs/guide/first-layer.md", "perf/python", "scripts/fetch_torch.sh",
-                        "scripts/engines.sh"], []),
+    "python": (BUILD + ["pyproject.toml", "python", "examples", "docs/guide/first-layer.md", "perf/collectivex",
+                        "perf/python", "scripts/fetch_torch.sh", "scripts/engines.sh"], []),
     "site": (SITE + ["*.md", "docs", "include", "src", "perf", "python/moecomm", "examples", "LICENSE",
                      "scripts/test.sh", "scripts/step_inputs.py", "scripts/tool_pages.py", "tests/abi/exports.txt"], []),
 }

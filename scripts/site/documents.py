@@ -111,7 +111,7 @@ def navigation(pages, of_code):
             rooms = sorted(name for name in pages if name.startswith("src/"))
             names += [*rooms, "docs/decisions/index.md"]
         out.append(toctree(f":hidden:\n:caption: {title}", names))
-    others = sorted(name for name in pages if name.startswith(("tests/", "packaging/")) and name != "tests/index.md")
+    others = sorted(name for name in pages if name.startswith(("tests/", "packaging/", "perf/")) and name != "tests/index.md")
     about = [name for name in ("STYLE.md", "REVIEW.md", "SECURITY.md") if name in pages]
     project = ["docs/index.md", "CONTRIBUTING.md", *about, "CHANGELOG.md", "tests/index.md", *others]
     return "".join([*out, toctree(":hidden:\n:caption: Project", project)])
