@@ -7,11 +7,12 @@
 
 namespace moe {
 
-// The most warps per block of a step's plain kernel. `major`: of the GPU's compute capability. Newer compilers give the
-// general LL dispatch more registers than 16 warps have.
+// The most warps per block of a step's plain kernel. `major`: of the GPU's compute capability. Newer compilers give two
+// LL dispatches more registers there than 16 warps have.
 MOE_HOST_DEVICE constexpr int plainWarpsMax(const StepRow& row, bool far, int major) {
-  if (row.step == Step::llRouteDispatch && major >= 10) return far ? 8 : row.farWarps;
-  return far ? row.farWarps : row.warps;
+  const bool wantsMore = row.step == Step::llRouteDispatch || row.step == Step::llPlacedCast;
+  const int most = far ? row.farWarps : row.warps;
+  return major >= 10 && wantsMore ? (far ? 8 : 12) : most;
 }
 // Warps per block of bulk kernels. A divided step has further warps, which describe rows.
 inline constexpr int kBulkWarpsMax = 8;

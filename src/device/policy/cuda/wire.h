@@ -16,6 +16,12 @@ namespace moe::cuda_wire {
 
 inline constexpr unsigned kAll = 0xffffffffu;
 inline constexpr int kLanes = 32, kStep = kLanes * kWirePiece;
+// Two units at a time need more registers than the compiler finds for GPUs before sm_90.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kMakesPairs = false;
+#else
+inline constexpr bool kMakesPairs = true;
+#endif
 
 // The words that a lane needs of a coded row.
 struct Coded {
@@ -29,7 +35,7 @@ class Sum {
   static constexpr int kQuads = 4 / Type::kPerWord, kElement = 4 / Type::kPerWord;
   using Sums = Accumulator<Type>[kQuads];
   // Code that waits for rows has few registers left. Rows of the row type have twice the words of coded ones.
-  static constexpr int kUnits = InPairs<List> && !Wait::kTakes ? 2 : 1;
+  static constexpr int kUnits = kMakesPairs && InPairs<List> && !Wait::kTakes ? 2 : 1;
   static constexpr int kTermsAtOnce = Wait::kTakes ? 3 : kUnits == 2 ? 2 : 4;
   static constexpr int kRowsAtOnce = Wait::kTakes ? 3 : kUnits == 2 ? 1 : 4;
 
