@@ -45,7 +45,7 @@ class LlBlockDispatch {
           part(kCasts ? LlRowPart::of(*this, static_cast<std::uint32_t>(d.cast.elements), kCastTileElements)
                       : LlRowPart::of(*this, d.rowBytes)),
           source(reinterpret_cast<std::uint64_t>(d.rows) + static_cast<std::uint64_t>(first) * givenBytes(d) +
-                 part.begin * unitBytes(d)),
+                 std::uint64_t{part.begin} * unitBytes(d)),
           firstRank((w.index + c.rank + 1) % c.nranks) {}
   };
   // Bytes of one of the caller's rows, and of a unit of LlRowPart.
@@ -119,7 +119,7 @@ class LlBlockDispatch {
       const int begin = static_cast<int>(this->d.share_.part.begin), type = cast().type;
       CastSink place = castPiece(slot, cast().codeBytes);
       place.codes += castCodeBytes(type, begin);
-      place.scales += begin / kCastTileElements * castScaleBytes(type);
+      place.scales += std::ptrdiff_t{begin / kCastTileElements} * castScaleBytes(type);
       return place;
     }
 
