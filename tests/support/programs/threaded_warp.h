@@ -147,11 +147,7 @@ class ThreadedWarp {
           if (to.side == nullptr) continue;
           storeSide(list, job, to.side, lane_, kLanes,
                     [this](std::uint8_t* at, const std::uint8_t* from, std::uint32_t bytes) {
-                      if constexpr (ScattersSides<List>) {
-                        std::memcpy(at, from, bytes);
-                      } else {
-                        copy<false>(at, from, bytes);
-                      }
+                      copySide<ScattersSides<List>>(at, from, bytes);
                     });
         }
       }
@@ -385,6 +381,16 @@ class ThreadedWarp {
   template <bool kLanding>
   void copy(std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes) const {
     for (std::uint32_t at = first(); at < bytes; at += kStep) store<kLanding>(to + at, from + at);
+  }
+
+  // Sides that are scattered come in bytes that are this lane's.
+  template <bool kScattered>
+  void copySide(std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes) const {
+    if constexpr (kScattered) {
+      std::memcpy(to, from, bytes);
+    } else {
+      copy<false>(to, from, bytes);
+    }
   }
 
   // A lane makes whole units. All lanes look at some words, so the lanes meet before one of them takes these words.
