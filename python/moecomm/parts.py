@@ -43,19 +43,19 @@ class Describe(NamedTuple):
     """Arrays in which a dispatch describes the arriving rows, and counters that it adds to: see moeDescribe_t. None:
     not wanted.
 
-    out_topk_idx        flat, rank-major: [out rows, topk] expert or invalid_id, of the handle's index type
-    out_topk_weights    float32; flat, rank-major: [out rows, topk]; expert-major layouts: [out rows]
-    out_source_index    [out rows] int32: source rank * tokens_max + source token
-    out_row_experts     expert-major layouts: [out rows] int32 expert of each row
-    out_rows_per_expert [local experts] int32 rows that arrived for each expert
-    out_expert_offsets  expert-major: [local experts + 1] int32
-    out_block_offsets   expert-major with a layout "128x4": [local experts + 1] int32, where each expert's blocks begin
-    out_layout_range    expert-major layouts: [local experts, nranks] int64, first row in the expert's group << 32 | rows
-                        of each source
-    cumulative_rows     [local experts] int32, to which the rows of each expert are added
-    cumulative_wait_ns  [nranks] int64, to which the time waited for each rank is added
-    ids                 "local" or "global": how out_topk_idx and out_row_experts name experts
-    invalid_id          what they have for none of this rank"""
+    out_topk_idx         flat, rank-major: [out rows, topk] expert or invalid_id, of the handle's index type
+    out_topk_weights     float32; flat, rank-major: [out rows, topk]; expert-major layouts: [out rows]
+    out_source_index     [out rows] int32: source rank * tokens_max + source token
+    out_row_experts      expert-major layouts: [out rows] int32 expert of each row
+    out_rows_per_expert  [local experts] int32 rows that arrived for each expert
+    out_expert_offsets   expert-major: [local experts + 1] int32
+    out_block_offsets    expert-major with a layout "128x4": [local experts + 1] int32, where each expert's blocks begin
+    out_layout_range     expert-major layouts: [local experts, nranks] int64, first row in the expert's group << 32 | rows
+                         of each source
+    cumulative_rows      [local experts] int32, to which the rows of each expert are added
+    cumulative_wait_ns   [nranks] int64, to which the time waited for each rank is added
+    ids                  "local" or "global": how out_topk_idx and out_row_experts name experts
+    invalid_id           what they have for none of this rank"""
 
     out_topk_idx: Any = None
     out_topk_weights: Any = None
