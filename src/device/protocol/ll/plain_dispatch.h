@@ -189,8 +189,8 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
       if (copy >= taken.copies(hand, hand.begin + i)) return {nullptr, nullptr, true};
       const int place = d.placeOf(taken, hand, hand.begin + i, copy);
       const DispatchArgs& a = d.s_.args;
-      std::uint8_t* row = a.outRows + std::int64_t{place} * d.placedBytes() + part.begin;
-      if (kMore && a.outRows == nullptr) row = nullptr;
+      const bool stays = kMore && a.outRows == nullptr;
+      std::uint8_t* row = stays ? nullptr : a.outRows + std::int64_t{place} * d.placedBytes() + part.begin;
       if constexpr (!kCasts) return {row, nullptr, true};
       const bool scales = part.begin == 0 && a.cast.outScales != nullptr;
       return {row, scales ? reinterpret_cast<std::uint8_t*>(a.cast.outScales + a.cast.grid.rowStart(place)) : nullptr,
