@@ -153,6 +153,45 @@ TEST(E2m1, HasEightMagnitudesAndRoundsToTheEvenOne) {
   EXPECT_EQ(codeOf(kNoNumber), 0u);
 }
 
+// The way of GPUs and that of processors. Bits below those that are tried cannot change a code but at a tie.
+TEST(E2m1, BothWaysGiveTheSameCode) {
+  for (std::uint32_t high = 0; high < 0x8000u; ++high) {
+    for (const std::uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0xffffu}) {
+      const float magnitude = bitsToFloat(high << 16 | low);
+      ASSERT_EQ(E2m1::byOneAddition(magnitude), E2m1::byRanges(magnitude)) << magnitude;
+    }
+  }
+}
+
+// Every code at every place of a word, beside others.
+TEST(E2m1, EightCodesAreTheFloatsOfEach) {
+  for (std::uint32_t code = 0; code < 16; ++code) {
+    for (int at = 0; at < 8; ++at) {
+      for (const std::uint32_t others : {0u, 0xffffffffu, 0x89abcdefu}) {
+        const std::uint32_t word = (others & ~(15u << 4 * at)) | code << 4 * at;
+        const E2m1Floats floats = E2m1Floats::of(word);
+        for (int i = 0; i < 8; ++i) {
+          EXPECT_EQ(floatToBits(floats.at(i)), floatToBits(E2m1::toFloat(word >> 4 * i & 15u))) << word << " " << i;
+        }
+      }
+    }
+  }
+}
+
+// Signs of four elements go to the top bits of their codes.
+TEST(E2m1, FourCodesHaveTheirSigns) {
+  for (std::uint32_t signs = 0; signs < 16; ++signs) {
+    FourFloats four{{1.0f, 6.0f, 0.0f, 0.5f}, 0};
+    std::uint32_t expected = 0x1072;
+    for (int i = 0; i < 4; ++i) {
+      if ((signs >> i & 1u) == 0) continue;
+      four.signs |= 0x80u << 8 * i;
+      expected |= 8u << 4 * i;
+    }
+    EXPECT_EQ(quantiseFourE2m1(four, 1.0f), expected);
+  }
+}
+
 // One block of 128 elements: the given ones, then zeros.
 ReferenceCast castOf(ReferenceRule rule, const std::vector<float>& given) {
   Bytes row(128 * 4);

@@ -22,9 +22,27 @@ struct E2m1 {
     const std::uint32_t bits = magnitude == 0 ? 0u : magnitude == 1 ? 0x3f000000u : (magnitude << 22) + 0x3f000000u;
     return bitsToFloat(sign | bits);
   }
-  // The code of a magnitude. It rounds to nearest even and saturates. A NaN becomes 0. Both the subnormal and the
-  // normal code are computed, because a branch for each element takes a warp longer.
+  // The code of a magnitude. It rounds to nearest even and saturates. A NaN becomes 0. There are two ways to compute it.
   static MOE_LANES std::uint32_t fromMagnitude(float magnitude) {
+#if defined(__CUDACC__)
+    return byOneAddition(magnitude);
+#else
+    return byRanges(magnitude);
+#endif
+  }
+  // An addition rounds. The last place of the number that is added is the distance of codes near the magnitude: 0.5
+  // below 2, then 1, and 2 from 4 on, so it is 2^22, 2^23 or 2^24. Its last bits are 0, 2 or 4: the first code with that
+  // distance, less its magnitude in distances. So the last bits of the sum are the code. These are the fewest
+  // instructions, but a processor without wide vectors takes longer, because they depend on each other.
+  static MOE_LANES std::uint32_t byOneAddition(float magnitude) {
+    constexpr std::uint32_t kExponent = 1u << 23, kOne = 127;
+    const float clamped = smallerNumber(largerNumber(0.0f, magnitude), kMax);
+    const std::uint32_t exponent = floatToBits(largerNumber(1.0f, clamped)) >> 23;
+    const std::uint32_t added = exponent * (kExponent + 2) + 22 * kExponent - 2 * kOne;
+    return floatToBits(addRounded(clamped, bitsToFloat(added))) & 7u;
+  }
+  // Both the subnormal and the normal code are computed, because a branch for each element would take longer.
+  static MOE_LANES std::uint32_t byRanges(float magnitude) {
     const float clamped = smallerNumber(largerNumber(0.0f, magnitude), kMax);
     const std::uint32_t bits = floatToBits(clamped);
     // Below 1 the addition rounds to a code, because the last place of the sum and of a code is 0.5.
@@ -34,12 +52,39 @@ struct E2m1 {
   }
 };
 
+// Eight E2M1 codes as floats. The two upper bytes of a float are looked up, and four codes are looked up at once.
+struct E2m1Floats {
+  std::uint32_t pairs[4];  // the upper halves of two floats each; their lower halves are 0
+
+  static MOE_LANES E2m1Floats of(std::uint32_t codes) {
+    const std::uint32_t magnitudes = codes & 0x77777777u;
+    const Four first = Four::of(magnitudes, chooseBytes(codes, 0, 0x1100));
+    const Four second = Four::of(magnitudes >> 16, chooseBytes(codes, 0, 0x3322));
+    return {{first.pair(0x5140), first.pair(0x7362), second.pair(0x5140), second.pair(0x7362)}};
+  }
+  MOE_LANES float at(int i) const { return bitsToFloat(i % 2 == 0 ? pairs[i / 2] << 16 : pairs[i / 2] & 0xffff0000u); }
+
+ private:
+  struct Four {
+    std::uint32_t high, low;  // a byte of each float
+
+    // `doubled`: the byte with codes 0 and 1 twice, then that with codes 2 and 3 twice.
+    static MOE_LANES Four of(std::uint32_t magnitudes, std::uint32_t doubled) {
+      const std::uint32_t signs = (doubled << 4 & 0x00800080u) | (doubled & 0x80008000u);
+      return {chooseBytes(0x3f3f3f00u, 0x40404040u, magnitudes) | signs,
+              chooseBytes(0xc0800000u, 0xc0804000u, magnitudes)};
+    }
+    MOE_LANES std::uint32_t pair(std::uint32_t numbers) const { return chooseBytes(low, high, numbers); }
+  };
+};
+
 // The codes of value[i] * inverse, from the low half of the low byte upwards.
 MOE_LANES std::uint32_t quantiseFourE2m1(const FourFloats& from, float inverse) {
-  std::uint32_t codes = 0;
+  const std::uint32_t signs = (from.signs >> 4 & 0x00080008u) | (from.signs >> 8 & 0x00800080u);
+  std::uint32_t codes = (signs | signs >> 8) & 0xffffu;
   for (int i = 0; i < 4; ++i) {
     const std::uint32_t bits = floatToBits(multiplyRounded(from.value[i], inverse)) & kMagnitudeBits;
-    codes |= (E2m1::fromMagnitude(bitsToFloat(bits)) | (from.signs >> (8 * i + 4) & 8u)) << 4 * i;
+    codes |= E2m1::fromMagnitude(bitsToFloat(bits)) << 4 * i;
   }
   return codes;
 }

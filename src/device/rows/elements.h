@@ -19,6 +19,9 @@ MOE_LANES float smallerNumber(float a, float b) {
 MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
   return __byte_perm(a, b, 0x7531);
 }
+MOE_LANES std::uint32_t chooseBytes(std::uint32_t a, std::uint32_t b, std::uint32_t numbers) {
+  return __byte_perm(a, b, numbers);
+}
 #else
 MOE_LANES float divideRounded(float a, float b) {
   return a / b;
@@ -33,6 +36,16 @@ MOE_LANES float smallerNumber(float a, float b) {
 // Bytes 1 and 3 of a, then bytes 1 and 3 of b.
 MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
   return (a >> 8 & 0xffu) | (a >> 16 & 0xff00u) | (b << 8 & 0xff0000u) | (b & 0xff000000u);
+}
+// Four of the bytes 0 to 3 of a and 4 to 7 of b. The lowest four digits of `numbers` choose them, the lowest byte
+// first. Only three bits of a digit count here, so the fourth one must be 0.
+MOE_LANES std::uint32_t chooseBytes(std::uint32_t a, std::uint32_t b, std::uint32_t numbers) {
+  const std::uint64_t bytes = std::uint64_t{b} << 32 | a;
+  std::uint32_t chosen = 0;
+  for (int i = 0; i < 4; ++i) {
+    chosen |= static_cast<std::uint32_t>(bytes >> 8 * (numbers >> 4 * i & 7u) & 0xffu) << 8 * i;
+  }
+  return chosen;
 }
 #endif
 

@@ -158,6 +158,10 @@ MOE_LANES float wireScale(const WireRow& wire, int element, std::uint32_t scaleW
   const std::uint32_t byte = scaleWord >> element / kWirePiece % 4 * 8 & 0xffu;
   return multiplyRounded(E4m3::toFloat(byte), bitsToFloat(factor));
 }
+// The E2M1 codes of a word, without their scale.
+MOE_LANES E2m1Floats wireE2m1Floats(std::uint32_t word) {
+  return E2m1Floats::of(word ^ 0x77777777u);
+}
 // Element i of eight E2M1 codes, or of four e4m3 codes.
 MOE_LANES float wireE2m1(std::uint32_t word, int i, float scale) {
   return multiplyRounded(E2m1::toFloat((word >> 4 * i & 0xfu) ^ 7u), scale);

@@ -260,7 +260,11 @@ class Sum {
     const std::uint32_t words[4] = {piece.codes.x, piece.codes.y, piece.codes.z, piece.codes.w};
     if (wire_.packsTwo()) {
 #pragma unroll
-      for (int e = 0; e < kWirePiece; ++e) addElement(sums, e, wireE2m1(words[e / 8], e % 8, scale));
+      for (int word = 0; word < 2; ++word) {
+        const E2m1Floats floats = wireE2m1Floats(words[word]);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) addElement(sums, 8 * word + e, multiplyRounded(floats.at(e), scale));
+      }
     } else {
 #pragma unroll
       for (int e = 0; e < kWirePiece; ++e) addElement(sums, e, wireE4m3(words[e / 4], e % 4, scale));
