@@ -79,6 +79,9 @@ bool ceiling(Given o) {
 bool soak(Given o) {
   return o.soak > 0;
 }
+bool faultsOneIn(Given o) {
+  return o.faultsOneIn > 0;
+}
 bool transportTest(Given o) {
   return o.transportTest;
 }
@@ -147,6 +150,8 @@ constexpr OptionRule kRules[] = {
      "--soak 5 --ceiling"},
     {soak, needs, wholePiecesOfFp8, "--soak draws formats: --hidden must be a multiple of 16, for a row of fp8",
      "--soak 5 --hidden 24"},
+    {faultsOneIn, needs, soak, "--faults-one-in needs --soak: other runs have no iterations with a fault",
+     "--faults-one-in 20"},
     {transportTest, excludes, soak, "--transport-test and --soak cannot be combined: --transport-test runs no steps",
      "--transport-test --soak 5"},
     {transportTest, excludes, ceiling,

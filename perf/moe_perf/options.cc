@@ -182,6 +182,10 @@ void declareOtherTests(CLI::App& app, Options& options) {
          "--seed. --tokens, --hidden, --topk and --experts are the largest sizes, --mode auto uses both modes, and "
          "--graph may be given. Layout, format, routing and the other options are drawn")
       ->check(wholeNumber(1, 1000000000));
+  app.add_option("--faults-one-in", options.faultsOneIn,
+                 "with --soak: one iteration in this many, drawn from --seed, has a route with a bad expert id on one "
+                 "rank. It must deliver nothing on all ranks, and the next iteration must be right")
+      ->check(wholeNumber(1, 1000000000));
   app.add_flag(
       "--transport-test", options.transportTest,
       "test the transport itself: order, latency, rate and bandwidth of puts between the host memory of any two "

@@ -45,7 +45,8 @@ struct Options {
   int window = 1;
   int describe = 1;
   int verifyEvery = 1;
-  int soak = 0;  // iterations; 0: no soak
+  int soak = 0;         // iterations; 0: no soak
+  int faultsOneIn = 0;  // of a soak's iterations, one in so many has a fault; 0: none has
   int timeoutMs = 0;
   int domainSize = 0;          // 0: the library's choice
   std::int32_t transport = 0;  // moeTransport value between domains; 0: the library's choice

@@ -154,8 +154,10 @@ run_soak() {
 run_soak 600 "$perf" --ranks-as-threads 4 --mode ll
 run_soak 400 "$perf" --ranks-as-threads 4 --mode ht
 grep -q '"ll_iterations": 0,' "$work/soak.json" || fail 'a soak of HT has LL iterations'
-run_soak 300 "$moerun" -n 3 --timeout 60 "$perf" --seed 7
-for name in backend mode tokens hidden topk experts sms soak graph seed nranks device iterations ll_iterations shapes \
+run_soak 300 "$moerun" -n 3 --timeout 60 "$perf" --seed 7 --faults-one-in 20
+grep -q ' of them had a fault' "$work/out" || fail 'a soak with faults does not say how many there were'
+for name in backend mode tokens hidden topk experts sms soak faults_one_in graph seed nranks device iterations \
+  ll_iterations faults shapes \
   wrong_payloads wrong_metadata wrong_combines max_rel_error wrong_shapes seconds; do
   [ "$(grep -c "\"$name\":" "$work/soak.json")" = 1 ] || fail "the report of a soak has no $name"
 done
