@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "perf/moe_perf/report_file.h"
+#include "perf/moe_perf/routing_file.h"
 #include "perf/payload/payload.h"
 #include "perf/payload/work.h"
 
@@ -15,7 +17,7 @@ namespace moe::perf {
 // How the scales of fp8 rows travel: as one array of side payload, or as a payload of rows or of columns.
 enum class Side : int { array, rows, columns };
 
-enum class Routing : int { uniform, zipf, groupLimited, oneRank, empty };
+enum class Routing : int { uniform, zipf, groupLimited, oneRank, empty, file };
 
 // The field in which --compare lets old and new cases differ.
 enum class Across : int { none, mode, layout, sms, format, wire };
@@ -30,6 +32,8 @@ struct Options {
   Wire wire = Wire::row;
   std::int32_t scales = 0;  // moeScales value: where a cast's scales go
   Routing routing = Routing::uniform;
+  std::string routingPath;                         // --routing-file
+  std::shared_ptr<const RoutingFile> routingFile;  // Routing::file
   std::string weights = "auto";  // apply or applied; auto is apply where the layout has one row per expert
   std::vector<int> tokens = {128};
   int hidden = 7168;
