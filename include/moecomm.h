@@ -326,7 +326,7 @@ typedef struct moeConfig {
 #define MOE_CONFIG_INITIALIZER \
   { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* Bytes that one rank allocates. docs/reference/memory.md has the formula. */
+/* Bytes that one rank allocates. docs/reference/memory.md has the formulas. */
 typedef struct moeMemorySize {
   size_t size;
   uint64_t windowBytes;  /* symmetric window, heap included */
@@ -334,9 +334,16 @@ typedef struct moeMemorySize {
   uint64_t llBytes;      /* of these: LL slots */
   uint64_t htBytes;      /* of these: HT slots and staging area */
   uint64_t heapBytes;    /* of these: for moeMemAlloc */
+  uint64_t privateBytes; /* device memory of the communicator beside the window */
+  uint64_t hostBytes;    /* host memory of the communicator that kernels reach; cuda backend: page-locked */
+  /* What one handle takes at most, with any moeHandleConfig_t that the communicator accepts. A smaller tokensMax makes
+   * the handle smaller in proportion. */
+  uint64_t handleBytes;     /* device memory */
+  uint64_t handleHostBytes; /* host memory that kernels reach */
+  uint64_t localOnlyBytes;  /* device memory that the first handle with localOnly takes for all of them */
 } moeMemorySize_t;
 #define MOE_MEMORY_SIZE_INITIALIZER \
-  { sizeof(moeMemorySize_t), 0, 0, 0, 0, 0 }
+  { sizeof(moeMemorySize_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Makes the id of a new group and starts to listen for its ranks, for the configured timeout at most. One process calls
  * it and sends the id to the others. That process must live until all ranks have called moeCommInit.
@@ -344,7 +351,9 @@ typedef struct moeMemorySize {
  * Any thread. Returns moeInvalidArgument (id NULL), moeSystemError (no usable network interface). */
 MOE_API moeResult_t moeGetUniqueId(moeUniqueId_t* id);
 
-/* The memory that moeCommInit with this configuration would allocate. It allocates nothing itself.
+/* The memory that moeCommInit with this configuration would allocate, and each moeHandleCreate. It allocates nothing
+ * itself. With moeBackendAuto a size is that of the backend that needs more. Not included are the queues of adapters
+ * between domains, and CUDA's own memory.
  *   nranks  1..moeLimits_t.ranksMax
  *   config  NULL: defaults
  *   bytes   host [1], out

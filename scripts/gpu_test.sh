@@ -93,6 +93,7 @@ step_accept() {
 
 step_soak() {
   measure soak-ll --mode ll --soak 100000 --tokens 128
+  measure soak-faults-ll --mode ll --soak 10000 --faults-one-in 20 --tokens 128
   measure soak-ht --mode ht --soak 10000 --tokens 4096
 }
 

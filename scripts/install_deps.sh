@@ -1,11 +1,13 @@
 #!/bin/sh
 # Installs with apt what is missing for building, testing and checking, on Debian 12 and Ubuntu 24.04 or later. It needs
 # root or sudo if something is missing. If there is a CUDA compiler without its disassemblers, `all` also fetches those
-# from PyPI into build/nvdisasm. Usage: install_deps.sh [build|deb|numpy|peers|all]
+# from PyPI into build/nvdisasm. Usage: install_deps.sh [build|deb|numpy|peers|aarch64|all]
 #   build  for building, testing and running
 #   deb    for building packages (scripts/deb.sh)
 #   numpy  for the Python examples
 #   peers  for building, with an MPI, which scripts/host_peers.py measures beside the library
+#   aarch64  for building, and a compiler and libraries for 64-bit ARM, and qemu-user (CMake's preset aarch64). On Debian:
+#          Ubuntu has that processor's packages at another address, which must be among apt's sources
 #   all    build and numpy, and the tools of scripts/test.sh (the default)
 set -eu
 what=${1:-all}
@@ -34,6 +36,10 @@ if [ "$what" = all ]; then
 fi
 [ "$what" != deb ] || packages="$packages dpkg-dev file"
 [ "$what" != peers ] || packages="$packages libopenmpi-dev openmpi-bin"
+if [ "$what" = aarch64 ]; then
+  packages="$packages g++-aarch64-linux-gnu qemu-user libfmt-dev:arm64 libhwloc-dev:arm64 libibverbs-dev:arm64"
+  packages="$packages libgtest-dev:arm64 libbenchmark-dev:arm64"
+fi
 
 if ! command -v dpkg-query >/dev/null; then
   echo "install_deps: this is no Debian or Ubuntu; install the equivalents of: $packages" >&2
@@ -56,6 +62,7 @@ if [ "$(id -u)" != 0 ]; then
   as_root="sudo"
 fi
 echo "install_deps: installing with apt, which may take some minutes:$missing"
+[ "$what" != aarch64 ] || $as_root dpkg --add-architecture arm64
 $as_root apt-get update -qq
 # The names are separate words.
 # shellcheck disable=SC2086

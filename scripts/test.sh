@@ -1,9 +1,9 @@
 #!/bin/bash
-# Everything that must hold before a change is accepted, as named steps. Without steps it runs all of them except `slow`
-# and `peers`, in order, and ends with a table. A step that cannot run here says why and counts as skipped. Without
-# steps, a step that has passed here with the same inputs (scripts/step_inputs.py) is left out, and steps leave out what
-# docs/decisions/0096 says: tests that the address sanitizer repeats, kernels for sm_80 and sm_100, and most of what is
-# expensive and concerns no new work. With `--all` nothing is left out.
+# Everything that must hold before a change is accepted, as named steps. Without steps it runs all of them except
+# `slow`, `peers` and `aarch64`, in order, and ends with a table. A step that cannot run here says why and counts as
+# skipped. Without steps, a step that has passed here with the same inputs (scripts/step_inputs.py) is left out, and
+# steps leave out what docs/decisions/0096 says: tests that the address sanitizer repeats, kernels for sm_80 and
+# sm_100, and most of what is expensive and concerns no new work. With `--all` nothing is left out.
 # Usage: scripts/test.sh [--list] [--all] [STEP...]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -12,7 +12,7 @@ root=$PWD
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$root
 jobs=${JOBS:-$(nproc)}
 all_steps="deps format tidy tests asan tsan rxe mutants lint codegen package python site"
-more_steps="slow peers" # run only on request
+more_steps="slow peers aarch64" # run only on request
 skipped=77 # status of a step that cannot run here
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -139,6 +139,14 @@ step_mutants() {
   local drawn=(--drawn)
   [ "$everything" = 0 ] || drawn=()
   python3 tests/sim/run_mutants.py --work build/mutants --jobs "$jobs" "${drawn[@]}"
+}
+
+# The host backend for 64-bit ARM, cross-compiled. Its tests run under qemu-user, which does not reorder memory accesses
+# as such a processor may.
+step_aarch64() {
+  scripts/install_deps.sh aarch64 || return
+  build aarch64 moecomm_unit_tests moecomm_codec_tests moecomm_protocol_tests moecomm_sim_tests moecomm_api_tests moerun &&
+    run_tests aarch64 -L 'unit|codec|protocol|sim|api' -E NOT_BUILT
 }
 
 step_lint() {

@@ -40,23 +40,30 @@ Exchange::Step Exchange::makeStep(Step record) {
   return [this, graph] { device_.launch(graph); };
 }
 
-void Exchange::iterate(int version, int stride) {
+void Exchange::iterate(int version, int stride, bool faulty) {
   for (auto& session : sessions_) {
+    const bool bad = faulty && session == sessions_.front();
     session->fill(version);
     if (version % 2 == 1) {
-      session->routeDispatch(version);
+      session->routeDispatch(version, bad);
     } else {
-      session->route(version);
+      session->route(version, bad);
       session->dispatch(version);
     }
   }
   for (auto& session : sessions_) {
+    const bool bad = faulty && session == sessions_.front();
     if (options_.sendOnly) session->complete();
+    session->verifyFault(bad, checks_.findings.get());
+    if (bad) continue;
     session->verifyDispatch(version, stride, checks_.findings.get());
     session->runExperts(version);
   }
   combine(version);
-  verifyCombine(version, stride);
+  for (auto& session : sessions_) {
+    const bool bad = faulty && session == sessions_.front();
+    session->verifyCombine(version, stride, checks_.findings.get(), bad);
+  }
   device_.run(Advance{checks_.iteration.get()});
 }
 
@@ -108,9 +115,13 @@ void Exchange::setIteration(std::uint32_t iteration) {
   device_.upload(checks_.iteration.get(), &iteration, sizeof(iteration));
 }
 
-void Exchange::countWrongCounts(int version) {
+void Exchange::countWrongCounts(int version, bool faulty) {
   device_.wait();  // counts of a replayed route are ready when the stream has passed it
-  for (auto& session : sessions_) checks_.wrongCounts += static_cast<std::uint64_t>(session->wrongCounts(version));
+  for (auto& session : sessions_) {
+    const bool bad = faulty && session == sessions_.front();
+    const int wrong = bad ? session->wrongFault(version) : session->wrongCounts(version);
+    checks_.wrongCounts += static_cast<std::uint64_t>(wrong);
+  }
 }
 
 void Exchange::settle() {

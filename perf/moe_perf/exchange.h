@@ -64,8 +64,11 @@ class Exchange {
 
   Step makeStep(Step record);
 
-  // With two sessions: route A, dispatch A, route B, dispatch B, then both combines.
-  void iterate(int version, int stride);
+  // With two sessions: route A, dispatch A, route B, dispatch B, then both combines. `faulty`: the route of the first
+  // session has a bad entry.
+  void iterate(int version, int stride, bool faulty = false);
+  // Whether an iteration of this version may be faulty: --faults-one-in was given, and the first session sends a token.
+  bool mayFail(int version) const { return sessions_.front()->mayFail(version); }
 
   // The parts, each for all sessions; see Session.
   void fill(int source);
@@ -79,7 +82,7 @@ class Exchange {
   void setIteration(std::uint32_t iteration);
 
   // These wait for the stream. `settle` throws if the communicator has failed.
-  void countWrongCounts(int version);
+  void countWrongCounts(int version, bool faulty = false);
   void settle();
 
   const std::vector<std::unique_ptr<Session>>& sessions() const { return sessions_; }

@@ -181,6 +181,9 @@ bool transportTest(const Options& options, Reports& reports, Group& group) {
 }
 
 bool runRank(const Options& options, Reports& reports, moeComm_t comm, Group& group) {
+  if (options.routingFile != nullptr) {
+    options.routingFile->require(group.nranks(), options.tokensMax(), options.topk, options.experts);
+  }
   Rank rank(options, comm, group);
   return options.soak > 0 ? soak(options, reports, rank) : runCases(options, reports, rank);
 }

@@ -31,6 +31,12 @@ bool enoughExpertsForGroups(Given o) {
 bool groupLimited(Given o) {
   return o.routing == Routing::groupLimited;
 }
+bool routingFile(Given o) {
+  return !o.routingPath.empty();
+}
+bool otherRouting(Given o) {
+  return o.routing != Routing::uniform && o.routing != Routing::file;
+}
 bool host(Given o) {
   return o.backend == moeBackendHost;
 }
@@ -78,6 +84,9 @@ bool ceiling(Given o) {
 }
 bool soak(Given o) {
   return o.soak > 0;
+}
+bool faultsOneIn(Given o) {
+  return o.faultsOneIn > 0;
 }
 bool transportTest(Given o) {
   return o.transportTest;
@@ -147,6 +156,12 @@ constexpr OptionRule kRules[] = {
      "--soak 5 --ceiling"},
     {soak, needs, wholePiecesOfFp8, "--soak draws formats: --hidden must be a multiple of 16, for a row of fp8",
      "--soak 5 --hidden 24"},
+    {routingFile, excludes, otherRouting, "--routing-file and --routing cannot be combined: the file has the routes",
+     "--routing-file /dev/null --routing zipf"},
+    {routingFile, excludes, soak, "--routing-file and --soak cannot be combined: --soak draws routes",
+     "--routing-file /dev/null --soak 5"},
+    {faultsOneIn, needs, soak, "--faults-one-in needs --soak: other runs have no iterations with a fault",
+     "--faults-one-in 20"},
     {transportTest, excludes, soak, "--transport-test and --soak cannot be combined: --transport-test runs no steps",
      "--transport-test --soak 5"},
     {transportTest, excludes, ceiling,

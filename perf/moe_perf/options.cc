@@ -124,6 +124,12 @@ void declareShape(CLI::App& app, Options& options) {
 void declareRouting(CLI::App& app, Options& options) {
   addChoice(app, "--routing", options.routing, kRoutings,
             "which experts get the tokens; group-limited: the best experts of the best --groups-per-token of --groups");
+  app.add_option(
+         "--routing-file", options.routingPath,
+         "routes of a real model instead: a file of numpy.save with expert ids, int32 or int64, of shape "
+         "[steps, ranks, tokens, topk] or [ranks, tokens, topk], -1 for an unused entry. A run takes two steps, "
+         "which --seed chooses, and the first --tokens tokens of each rank")
+      ->check(CLI::ExistingFile);
   app.add_option("--groups", options.groups, "groups of experts, for --routing group-limited")
       ->check(wholeNumber(1))
       ->capture_default_str();
@@ -181,6 +187,10 @@ void declareOtherTests(CLI::App& app, Options& options) {
          "run this many verified iterations of route, dispatch and combine on one communicator, in shapes drawn from "
          "--seed. --tokens, --hidden, --topk and --experts are the largest sizes, --mode auto uses both modes, and "
          "--graph may be given. Layout, format, routing and the other options are drawn")
+      ->check(wholeNumber(1, 1000000000));
+  app.add_option("--faults-one-in", options.faultsOneIn,
+                 "with --soak: one iteration in this many, drawn from --seed, has a route with a bad expert id on one "
+                 "rank. It must deliver nothing on all ranks, and the next iteration must be right")
       ->check(wholeNumber(1, 1000000000));
   app.add_flag(
       "--transport-test", options.transportTest,
@@ -257,6 +267,16 @@ void refuseRunsFrom(const CLI::App& app) {
 void checkTogether(const CLI::App& app, const Options& options) {
   if (!options.from.empty()) refuseRunsFrom(app);
   if (const std::string sentence = brokenRule(options); !sentence.empty()) throw CLI::ValidationError(sentence);
+}
+
+void readRoutingFile(Options& options) {
+  if (options.routingPath.empty()) return;
+  try {
+    options.routingFile = std::make_shared<const RoutingFile>(RoutingFile::read(options.routingPath));
+  } catch (const std::runtime_error& error) {
+    throw CLI::ValidationError(error.what());
+  }
+  options.routing = Routing::file;
 }
 
 }  // namespace
@@ -340,6 +360,7 @@ std::string Options::wireName() const {
   return nameOf(kWires, wire);
 }
 std::string Options::routingName() const {
+  if (routing == Routing::file) return "of " + routingPath.substr(routingPath.rfind('/') + 1);
   return nameOf(kRoutings, routing);
 }
 std::string Options::routingText() const {
@@ -357,7 +378,10 @@ std::optional<Options> parseOptions(int argc, const char* const* argv, int* stat
   tools::prepareCommandLine(app, "moe_perf", notes());
   Options options;
   declareAll(app, options);
-  *status = tools::parseCommandLine(app, argc, argv, [&] { checkTogether(app, options); });
+  *status = tools::parseCommandLine(app, argc, argv, [&] {
+    checkTogether(app, options);
+    readRoutingFile(options);
+  });
   if (*status >= 0) return std::nullopt;
   return options;
 }

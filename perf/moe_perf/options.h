@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "perf/moe_perf/report_file.h"
+#include "perf/moe_perf/routing_file.h"
 #include "perf/payload/payload.h"
 #include "perf/payload/work.h"
 
@@ -15,7 +17,7 @@ namespace moe::perf {
 // How the scales of fp8 rows travel: as one array of side payload, or as a payload of rows or of columns.
 enum class Side : int { array, rows, columns };
 
-enum class Routing : int { uniform, zipf, groupLimited, oneRank, empty };
+enum class Routing : int { uniform, zipf, groupLimited, oneRank, empty, file };
 
 // The field in which --compare lets old and new cases differ.
 enum class Across : int { none, mode, layout, sms, format, wire };
@@ -30,6 +32,8 @@ struct Options {
   Wire wire = Wire::row;
   std::int32_t scales = 0;  // moeScales value: where a cast's scales go
   Routing routing = Routing::uniform;
+  std::string routingPath;                         // --routing-file
+  std::shared_ptr<const RoutingFile> routingFile;  // Routing::file
   std::string weights = "auto";  // apply or applied; auto is apply where the layout has one row per expert
   std::vector<int> tokens = {128};
   int hidden = 7168;
@@ -45,7 +49,8 @@ struct Options {
   int window = 1;
   int describe = 1;
   int verifyEvery = 1;
-  int soak = 0;  // iterations; 0: no soak
+  int soak = 0;         // iterations; 0: no soak
+  int faultsOneIn = 0;  // of a soak's iterations, one in so many has a fault; 0: none has
   int timeoutMs = 0;
   int domainSize = 0;          // 0: the library's choice
   std::int32_t transport = 0;  // moeTransport value between domains; 0: the library's choice

@@ -157,9 +157,10 @@ Load evenLoad(int nranks, int tokens) {
 Plan makePlan(const Options& options, std::uint64_t seed, const Load& load, int version, int rank) {
   const Context context{options, load, {options.experts, load.nranks()}, version, rank};
   const std::uint64_t routeSeed = mix(seed * kVersions + static_cast<std::uint64_t>(version) + 1);
+  const std::uint64_t step = options.seed * kVersions + static_cast<std::uint64_t>(version);
   std::vector<Route> routes;
   for (int source = 0; source < load.nranks(); ++source) {
-    routes.push_back(makeRoute(options, routeSeed, load.nranks(), source, context.tokensOf(source)));
+    routes.push_back(makeRoute(options, routeSeed, load.nranks(), source, context.tokensOf(source), step));
   }
   Plan plan;
   plan.route = routes[static_cast<std::size_t>(rank)];

@@ -223,6 +223,7 @@ std::string soakText(const SoakResult& result) {
       line(fmt::format("soak: {} iterations ({} LL, {} HT) in {} shapes, {:.1f} s: {}", result.iterations,
                        result.llIterations, result.iterations - result.llIterations, result.shapes, result.seconds,
                        toText(result.verdict)));
+  if (result.faults > 0) text += line(fmt::format("{} of them had a fault", result.faults));
   for (const std::string& shape : result.wrongShapes) text += line("wrong in shape " + shape);
   return text;
 }

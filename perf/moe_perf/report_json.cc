@@ -93,6 +93,7 @@ nlohmann::ordered_json toJson(const Options& options, const SoakResult& result) 
                                  {"experts", options.experts},
                                  {"sms", options.sms},
                                  {"soak", options.soak},
+                                 {"faults_one_in", options.faultsOneIn},
                                  {"graph", options.graph},
                                  {"seed", options.seed},
                                  {"nranks", result.machine.nranks},
@@ -101,6 +102,7 @@ nlohmann::ordered_json toJson(const Options& options, const SoakResult& result) 
                                  {"device", result.machine.device},
                                  {"iterations", result.iterations},
                                  {"ll_iterations", result.llIterations},
+                                 {"faults", result.faults},
                                  {"shapes", result.shapes}};
   addVerdict(result.verdict, json);
   json["wrong_shapes"] = result.wrongShapes;

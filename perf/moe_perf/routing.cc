@@ -93,6 +93,7 @@ class Router {
       case Routing::oneRank:
         return drawDistinct(std::min(options_.topk, rankExperts_), [&] { return draw.below(rankExperts_); });
       case Routing::empty:
+      case Routing::file:
         break;
     }
     return drawDistinct(0, [] { return 0; });
@@ -129,13 +130,16 @@ int Experts::rankOf(int expert) const {
   return low;
 }
 
-Route makeRoute(const Options& options, std::uint64_t seed, int nranks, int source, int tokens) {
+Route makeRoute(const Options& options, std::uint64_t seed, int nranks, int source, int tokens, std::uint64_t step) {
   const Router router(options, seed, nranks);
+  const auto topk = static_cast<std::size_t>(options.topk);
   Route route;
   for (int token = 0; token < tokens; ++token) {
     Draw draw(rowKey(seed, 0, source, token));
     const std::vector<std::int32_t> chosen = router.expertsOf(draw);
-    route.experts.insert(route.experts.end(), chosen.begin(), chosen.end());
+    const bool recorded = options.routing == Routing::file;
+    const std::int32_t* experts = recorded ? options.routingFile->of(step, source, token) : chosen.data();
+    route.experts.insert(route.experts.end(), experts, experts + topk);
     for (int entry = 0; entry < options.topk; ++entry) {
       route.weights.push_back(static_cast<float>(1 + draw.below(8)) / 8.0F);
     }

@@ -24,7 +24,8 @@ struct Route {
   std::vector<float> weights;
 };
 
-// `seed` differs between sessions and route versions. Weights are multiples of 1/8 up to 1.
-Route makeRoute(const Options& options, std::uint64_t seed, int nranks, int source, int tokens);
+// `seed` differs between sessions and route versions. Weights are multiples of 1/8 up to 1. `step`: of the file with
+// routes, if there is one.
+Route makeRoute(const Options& options, std::uint64_t seed, int nranks, int source, int tokens, std::uint64_t step = 0);
 
 }  // namespace moe::perf

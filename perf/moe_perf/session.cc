@@ -74,6 +74,7 @@ Session::Session(const Options& options, Device& device, moeComm_t comm, const s
   }
   makeHandle(load.tokensMax);
   allocateOutputs();
+  if (options.faultsOneIn > 0) expectedFault_ = toDevice(device, std::vector<std::uint32_t>{0, moeInvalidArgument});
 }
 
 void Session::makeHandle(int tokensMax) {
@@ -87,6 +88,7 @@ void Session::makeHandle(int tokensMax) {
   moeDeviceCounts_t made = MOE_DEVICE_COUNTS_INITIALIZER;
   check(moeHandleGetDeviceCounts(handle_, &made), comm_, "moeHandleGetDeviceCounts");
   lowLatency_ = made.mode == moeModeLl;
+  fault_ = made.fault;
   inSlots_ = options_.staysInSlots();
   if (inSlots_) check(moeHandleGetView(handle_, &view_), comm_, "moeHandleGetView");
 }
@@ -134,12 +136,21 @@ Session::Version Session::makeVersion(const Load& load, int number) {
   version.specWeights = toDevice(device_, plan.specWeights);
   version.specSources = toDevice(device_, plan.specSources);
   version.expertOffsets = toDevice(device_, plan.expertOffsets);
+  if (options_.faultsOneIn > 0) planFault(load, number, version);
   return version;
 }
 
-void Session::route(int version) {
+void Session::planFault(const Load& load, int number, Version& version) {
+  const Plan& plan = version.plan;
+  version.bad = drawBadEntry(options_, seed_, load, number);
+  version.noEntries = {device_, plan.entryOffsets.size()};
+  if (version.bad.rank != rank_) return;
+  version.badIdx = toDevice(device_, version.bad.putInto(plan.route.experts, options_.topk));
+}
+
+void Session::route(int version, bool bad) {
   const Version& route = at(version);
-  check(moeRoute(handle_, route.topkIdx.get(), route.topkWeights.get(), route.plan.tokens(), device_.stream()), comm_,
+  check(moeRoute(handle_, idsOf(version, bad), route.topkWeights.get(), route.plan.tokens(), device_.stream()), comm_,
         "moeRoute");
 }
 
@@ -147,9 +158,9 @@ void Session::dispatch(int source) {
   check(moeDispatch(handle_, &askDispatch(source), device_.stream()), comm_, "moeDispatch");
 }
 
-void Session::routeDispatch(int version) {
+void Session::routeDispatch(int version, bool bad) {
   const Version& route = at(version);
-  check(moeRouteDispatch(handle_, route.topkIdx.get(), route.topkWeights.get(), route.plan.tokens(),
+  check(moeRouteDispatch(handle_, idsOf(version, bad), route.topkWeights.get(), route.plan.tokens(),
                          &askDispatch(version), device_.stream()),
         comm_, "moeRouteDispatch");
 }
@@ -293,14 +304,14 @@ void Session::verifyDispatch(int number, int stride, Findings* findings) {
   }
 }
 
-void Session::verifyCombine(int version, int stride, Findings* findings) {
+void Session::verifyCombine(int version, int stride, Findings* findings, bool bad) {
   const VerifyCombine check{payloadOf(),
                             shape_,
                             options_.style(),
                             rank_,
                             plan(version).tokens(),
                             at(version).entries.get(),
-                            at(version).entryOffsets.get(),
+                            (bad ? at(version).noEntries : at(version).entryOffsets).get(),
                             stride,
                             combined_.get(),
                             findings,
@@ -311,6 +322,22 @@ void Session::verifyCombine(int version, int stride, Findings* findings) {
   } else {
     device_.run(VerifyWire{check, options_.wire});
   }
+}
+
+void Session::verifyFault(bool bad, Findings* findings) {
+  if (expectedFault_.get() == nullptr) return;
+  device_.run(VerifyWords{nullptr, 1, 1, fault_, expectedFault_.get() + (bad ? 1 : 0), findings});
+}
+
+int Session::wrongFault(int version) {
+  moeHandleStatus_t status = MOE_HANDLE_STATUS_INITIALIZER;
+  check(moeHandleGetStatus(handle_, &status), comm_, "moeHandleGetStatus");
+  moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+  check(moeHandleGetCounts(handle_, &counts), comm_, "moeHandleGetCounts");
+  int wrong = status.result == moeInvalidArgument ? 0 : 1;
+  wrong += status.rank == at(version).bad.rank ? 0 : 1;
+  wrong += counts.rows == 0 ? 0 : 1;
+  return wrong;
 }
 
 int Session::wrongCounts(int version) {

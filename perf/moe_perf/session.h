@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "moecomm.h"
+#include "perf/moe_perf/bad_entry.h"
 #include "perf/moe_perf/options.h"
 #include "perf/moe_perf/plan.h"
 #include "perf/payload/device.h"
@@ -47,9 +48,10 @@ class Session {
   static std::int64_t windowBytes(const Options& options, std::int64_t layoutRows, int nranks);
 
   // Library calls. `source` picks the rows to send: those of the route's version, or equally many others.
-  void route(int version);
+  // `bad`: with the version's bad entry.
+  void route(int version, bool bad = false);
   void dispatch(int source);
-  void routeDispatch(int version);  // in one call
+  void routeDispatch(int version, bool bad = false);  // in one call
   void combine(int version);
   void complete();
 
@@ -62,10 +64,17 @@ class Session {
   // their payload themselves.
   void runExperts(int version, const std::uint32_t* iteration = nullptr);
   void verifyDispatch(int version, int stride, Findings* findings);
-  void verifyCombine(int version, int stride, Findings* findings);
+  // `bad`: nothing may have come.
+  void verifyCombine(int version, int stride, Findings* findings, bool bad = false);
 
   // Compares moeHandleGetCounts with the plan and returns the number of wrong values. Waits for the stream.
   int wrongCounts(int version);
+
+  // Iterations with a bad entry in their route. Whether there can be one; a check, in stream order, of the word that
+  // says whether the route was refused; and a check of what the host hears when it was.
+  bool mayFail(int version) const { return at(version).bad.exists(); }
+  void verifyFault(bool bad, Findings* findings);
+  int wrongFault(int version);
 
   // The memcpy baseline of the host backend: copies the rows that this rank sends, once per destination rank, over the
   // outputs.
@@ -90,9 +99,18 @@ class Session {
     Buffer<std::int32_t> specSources;
     Buffer<std::int32_t> expertOffsets;
     OutputMemory expertRows;  // none if the rows go to the handle's own memory
+    // Without --faults-one-in they are empty.
+    BadEntry bad;
+    Buffer<std::int32_t> badIdx;     // topkIdx with the bad entry, if it is this rank's
+    Buffer<std::int32_t> noEntries;  // entryOffsets if nothing comes
   };
 
   Version makeVersion(const Load& load, int version);
+  void planFault(const Load& load, int number, Version& version);
+  const std::int32_t* idsOf(int version, bool bad) const {
+    const Version& route = at(version);
+    return bad && route.bad.rank == rank_ ? route.badIdx.get() : route.topkIdx.get();
+  }
   const Version& at(int version) const { return versions_[static_cast<std::size_t>(version)]; }
   PayloadOf payloadOf() const { return {seed_, iteration_}; }
   const void* arrivedRows() const { return inSlots_ ? view_.rows : outRows_.get(); }
@@ -148,6 +166,8 @@ class Session {
   Buffer<std::int32_t> outSources_;
   Buffer<std::int32_t> outExpertOffsets_;
   Buffer<std::byte> combined_;
+  const std::uint32_t* fault_ = nullptr;  // the handle's word
+  Buffer<std::uint32_t> expectedFault_;   // without a bad entry, then with one; empty without --faults-one-in
   moeHandle_t handle_ = nullptr;
 };
 

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "perf/moe_perf/soak_plan.h"
+#include "perf/payload/draw.h"
 
 namespace moe::perf {
 namespace {
@@ -67,17 +68,24 @@ class Soak {
   void play(const SoakShape& shape) {
     const FirstSet firstSet(comm_, shape.secondSet);
     Exchange exchange(shape.options, shape.load, device_, comm_, checks_);
-    std::array<Exchange::Step, kVersions> steps;
+    std::array<Exchange::Step, kVersions> steps, faultySteps;
     for (int version = 0; version < kVersions; ++version) {
-      steps[static_cast<std::size_t>(version)] = exchange.makeStep([&, version] { exchange.iterate(version, 1); });
+      const auto i = static_cast<std::size_t>(version);
+      steps[i] = exchange.makeStep([&, version] { exchange.iterate(version, 1); });
+      if (exchange.mayFail(version)) {
+        faultySteps[i] = exchange.makeStep([&, version] { exchange.iterate(version, 1, true); });
+      }
     }
     group_.barrier();  // every rank has allocated
+    Draw faults(mix(shape.options.seed));
     for (int i = 0; i < shape.iterations; ++i) {
       const int version = i % kVersions;
-      steps[static_cast<std::size_t>(version)]();
+      const bool faulty = exchange.mayFail(version) && faults.below(limits_.faultsOneIn) == 0;
+      (faulty ? faultySteps : steps)[static_cast<std::size_t>(version)]();
+      result_.faults += faulty ? 1 : 0;
       if ((i + 1) % kSettleEvery != 0 && i + 1 != shape.iterations) continue;
       exchange.settle();
-      exchange.countWrongCounts(version);
+      exchange.countWrongCounts(version, faulty);
     }
     group_.barrier();  // no rank frees while another still communicates
     device_.dropGraphs();

@@ -19,6 +19,7 @@ struct SoakResult {
   Machine machine;
   int iterations = 0;
   int llIterations = 0;  // included in the iterations
+  int faults = 0;        // iterations with a fault, also included
   int shapes = 0;
   std::vector<std::string> wrongShapes;
   Verdict verdict;

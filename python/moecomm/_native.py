@@ -164,6 +164,11 @@ class moeMemorySize_t(Sized):
         ("llBytes", c_uint64),
         ("htBytes", c_uint64),
         ("heapBytes", c_uint64),
+        ("privateBytes", c_uint64),
+        ("hostBytes", c_uint64),
+        ("handleBytes", c_uint64),
+        ("handleHostBytes", c_uint64),
+        ("localOnlyBytes", c_uint64),
     ]
 
 

@@ -45,19 +45,29 @@ class Peer(NamedTuple):
 
 
 class MemorySize(NamedTuple):
-    """Bytes that one rank allocates: the answer of moeCommGetMemorySize. docs/reference/memory.md has the formula.
+    """Bytes that one rank allocates: the answer of moeCommGetMemorySize. docs/reference/memory.md has the formulas.
 
-    window_bytes   the symmetric window, heap included
-    control_bytes  of these: flags, counts and row headers
-    ll_bytes       of these: LL slots
-    ht_bytes       of these: HT slots and staging area
-    heap_bytes     of these: for Communicator.window()"""
+    window_bytes       the symmetric window, heap included
+    control_bytes      of these: flags, counts and row headers
+    ll_bytes           of these: LL slots
+    ht_bytes           of these: HT slots and staging area
+    heap_bytes         of these: for Communicator.window()
+    private_bytes      device memory of the communicator beside the window
+    host_bytes         host memory of the communicator that kernels reach, page-locked with GPUs
+    handle_bytes       device memory of one handle at most
+    handle_host_bytes  host memory of one handle that kernels reach, at most
+    local_only_bytes   device memory that the first handle with local_only takes for all of them"""
 
     window_bytes: int
     control_bytes: int
     ll_bytes: int
     ht_bytes: int
     heap_bytes: int
+    private_bytes: int
+    host_bytes: int
+    handle_bytes: int
+    handle_host_bytes: int
+    local_only_bytes: int
 
 
 def version() -> Tuple[int, int, int]:

@@ -4,6 +4,7 @@
 #include "bootstrap/group/unique_id.h"
 #include "comm/config/config.h"
 #include "comm/handle/calls.h"
+#include "comm/handle/memory_size.h"
 #include "comm/handle/requests.h"
 #include "device/rows/row_math.h"
 
@@ -96,16 +97,7 @@ moeResult_t moeGetUniqueId(moeUniqueId_t* id) {
 moeResult_t moeCommGetMemorySize(int32_t nranks, const moeConfig_t* config, moeMemorySize_t* bytes) {
   return moe::guard(nullptr, [&] {
     moe::requireRanks(nranks);
-    const moe::Config resolved = moe::resolveConfig(config);
-    const moe::CommShape shape = moe::shapeOf(nranks, moe::domainSizeOf(nranks, resolved), resolved);
-    const moe::WindowPlan at = moe::WindowPlan::of(shape);
-    moeMemorySize_t result = MOE_MEMORY_SIZE_INITIALIZER;
-    result.windowBytes = at.totalBytes;
-    result.controlBytes = at.controlBytes;
-    result.llBytes = at.llBytes;
-    result.htBytes = at.htBytes;
-    result.heapBytes = static_cast<uint64_t>(shape.heapBytes);
-    moe::writeStruct(bytes, result, "bytes");
+    moe::writeStruct(bytes, moe::memorySize(nranks, moe::resolveConfig(config)), "bytes");
   });
 }
 

@@ -115,13 +115,16 @@ class Explainer {
     config.topkMax = shape_.topk;
     config.expertsMax = shape_.experts;
     config.domainSize = domainSize_;
+    config.backend = host_ ? moeBackendHost : moeBackendCuda;
     moeMemorySize_t bytes = MOE_MEMORY_SIZE_INITIALIZER;
     if (moeCommGetMemorySize(shape_.ranks, &config, &bytes) != moeSuccess) {
       throw std::runtime_error(moeGetLastError(nullptr));
     }
-    return fmt::format("{} of window memory per rank: {} for LL, {} for HT, {} for control, {} of heap",
-                       mebibytes(bytes.windowBytes), mebibytes(bytes.llBytes), mebibytes(bytes.htBytes),
-                       mebibytes(bytes.controlBytes), mebibytes(bytes.heapBytes));
+    return fmt::format(
+        "{} of window memory per rank: {} for LL, {} for HT, {} for control, {} of heap. Beside it {}, and "
+        "at most {} for each handle",
+        mebibytes(bytes.windowBytes), mebibytes(bytes.llBytes), mebibytes(bytes.htBytes), mebibytes(bytes.controlBytes),
+        mebibytes(bytes.heapBytes), mebibytes(bytes.privateBytes), mebibytes(bytes.handleBytes));
   }
 
   std::string transportText() const {

@@ -1,7 +1,9 @@
 // moecomm_sim runs simulated worlds from the command line, for long runs and to replay a seed that failed.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -16,6 +18,7 @@ struct Options {
   Protocol protocol = Protocol::both;
   Mishap mishap = Mishap::any;
   std::uint64_t first = 1, seeds = 2000, seed = 0;
+  std::pair<int, int> ranks{1, 9};
   moe::test::ScenarioLimits limits;
   bool keepGoing = false;
 };
@@ -63,10 +66,14 @@ int main(int argc, char** argv) {
   app.add_option("--first", options.first, "first seed");
   app.add_option("--seeds", options.seeds, "number of seeds");
   app.add_option("--seed", options.seed, "run this seed alone and print its steps");
+  app.add_option("--ranks", options.ranks, "the least and the greatest number of ranks")->check(CLI::PositiveNumber);
+  app.add_option("--operations", options.limits.operations, "the most operations")->check(CLI::PositiveNumber);
   app.add_option("--faults-one-in", options.limits.faultsOneIn,
                  "how rare a fault is that ends nothing, of each kind that an operation can have")
       ->check(CLI::PositiveNumber);
   app.add_flag("--keep-going", options.keepGoing, "do not stop at the first failing seed");
   CLI11_PARSE(app, argc, argv);
+  options.limits.ranksMin = options.ranks.first;
+  options.limits.ranks = std::max(options.ranks.first, options.ranks.second);
   return runWorlds(options) == 0 ? 0 : 1;
 }

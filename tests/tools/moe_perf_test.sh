@@ -137,6 +137,23 @@ for name in backend mode layout format tokens hidden topk experts sms iters time
   [ "$(grep -c "\"$name\":" "$work/report.json")" = 2 ] || fail "the report has no $name in each case"
 done
 
+# Routes of a file, as numpy.save writes it: version 1, a header of 118 bytes, then [1][2][3][2] ids.
+{
+  printf '\223NUMPY\001\000\166\000'
+  printf '%-117s\n' "{'descr': '<i4', 'fortran_order': False, 'shape': (1, 2, 3, 2), }"
+  printf '\000\000\000\000\001\000\000\000\002\000\000\000\377\377\377\377\003\000\000\000\000\000\000\000'
+  printf '\003\000\000\000\002\000\000\000\001\000\000\000\003\000\000\000\377\377\377\377\377\377\377\377'
+} >"$work/routing.npy"
+"$perf" --backend host --ranks-as-threads 2 --hidden 256 --tokens 3 --topk 2 --experts 4 --iters 4 \
+  --routing-file "$work/routing.npy" >"$work/out" 2>"$work/err" || {
+  fail 'routes of a file'
+  cat "$work/err"
+}
+grep -q 'routing of routing.npy' "$work/out" || fail 'the table does not name the file with routes'
+"$perf" --backend host --ranks-as-threads 2 --hidden 256 --tokens 3 --topk 2 --experts 3 --iters 4 \
+  --routing-file "$work/routing.npy" >/dev/null 2>"$work/err" && fail 'a file that names more experts was taken'
+grep -q 'it names expert 3, but --experts is 3' "$work/err" || fail 'an expert that is too large is not named'
+
 # A soak gives one result, whether its ranks are threads or processes.
 soak="--backend host --hidden 512 --topk 4 --experts 10 --tokens 64 --json $work/soak.json"
 # shellcheck disable=SC2086
@@ -154,8 +171,10 @@ run_soak() {
 run_soak 600 "$perf" --ranks-as-threads 4 --mode ll
 run_soak 400 "$perf" --ranks-as-threads 4 --mode ht
 grep -q '"ll_iterations": 0,' "$work/soak.json" || fail 'a soak of HT has LL iterations'
-run_soak 300 "$moerun" -n 3 --timeout 60 "$perf" --seed 7
-for name in backend mode tokens hidden topk experts sms soak graph seed nranks device iterations ll_iterations shapes \
+run_soak 300 "$moerun" -n 3 --timeout 60 "$perf" --seed 7 --faults-one-in 20
+grep -q ' of them had a fault' "$work/out" || fail 'a soak with faults does not say how many there were'
+for name in backend mode tokens hidden topk experts sms soak faults_one_in graph seed nranks device iterations \
+  ll_iterations faults shapes \
   wrong_payloads wrong_metadata wrong_combines max_rel_error wrong_shapes seconds; do
   [ "$(grep -c "\"$name\":" "$work/soak.json")" = 1 ] || fail "the report of a soak has no $name"
 done

@@ -1,11 +1,18 @@
 // The routes of moe_perf have the distributions that their names promise.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <memory>
 #include <numeric>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "perf/moe_perf/routing.h"
@@ -147,6 +154,102 @@ TEST(PerfRouting, OneRankHasAllTokens) {
       EXPECT_EQ(expert >= 0 && expert < 4, entry < 4) << "rank 0 has four of 13 experts";
     }
   }
+}
+
+// ---- Routes from a file of numpy.save
+
+std::string npy(const std::string& type, const std::string& shape, const std::string& data, bool fortran = false) {
+  std::string text =
+      "{'descr': '" + type + "', 'fortran_order': " + (fortran ? "True" : "False") + ", 'shape': " + shape + ", }";
+  text.resize((text.size() + 10 + 64) / 64 * 64 - 10, ' ');
+  const auto length = static_cast<std::uint16_t>(text.size());
+  return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(length & 0xff) + static_cast<char>(length >> 8) +
+         text + data;
+}
+
+template <class Id>
+std::string bytesOf(const std::vector<Id>& ids) {
+  return {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(Id)};
+}
+
+class RoutingFiles : public ::testing::Test {
+ protected:
+  ~RoutingFiles() override { std::remove(path_.c_str()); }
+
+  RoutingFile read(const std::string& content) {
+    std::ofstream(path_, std::ios::binary) << content;
+    return RoutingFile::read(path_);
+  }
+  std::string refusalOf(const std::string& content) {
+    try {
+      read(content);
+    } catch (const std::runtime_error& error) {
+      const std::string sentence = error.what(), start = "--routing-file " + path_ + ": ";
+      return sentence.substr(0, start.size()) == start ? sentence.substr(start.size()) : sentence;
+    }
+    return "";
+  }
+
+  const std::string path_ = testing::TempDir() + "moe_perf_routing." + std::to_string(::getpid()) + ".npy";
+};
+
+TEST_F(RoutingFiles, HoldStepsOfRanks) {
+  std::vector<std::int32_t> ids(2 * 3 * 4 * 2);
+  std::iota(ids.begin(), ids.end(), -1);
+  const RoutingFile file = read(npy("<i4", "(2, 3, 4, 2)", bytesOf(ids)));
+  EXPECT_EQ(file.steps, 2);
+  EXPECT_EQ(file.of(0, 0, 0)[0], -1);
+  EXPECT_EQ(file.of(0, 2, 1)[1], (2 * 4 + 1) * 2 + 1 - 1);
+  EXPECT_EQ(file.of(1, 0, 0)[0], 3 * 4 * 2 - 1);
+  EXPECT_EQ(file.of(5, 1, 3), file.of(1, 1, 3));
+  const std::vector<std::int64_t> wide(ids.begin(), ids.begin() + 3 * 4 * 2);
+  EXPECT_EQ(read(npy("<i8", "(3, 4, 2)", bytesOf(wide))).of(7, 2, 3)[1], file.of(0, 2, 3)[1]);
+}
+
+TEST_F(RoutingFiles, GiveAStepItsRoutes) {
+  Options options = makeOptions(Routing::file, 40, 2);
+  std::vector<std::int32_t> ids(2 * 3 * 4 * 2);
+  std::iota(ids.begin(), ids.end(), -1);
+  options.routingFile = std::make_shared<const RoutingFile>(read(npy("<i4", "(2, 3, 4, 2)", bytesOf(ids))));
+  const Route route = makeRoute(options, 3, 3, 1, 3, 1);
+  const auto begin = ids.begin() + (3 + 1) * 4 * 2;
+  EXPECT_EQ(route.experts, std::vector<std::int32_t>(begin, begin + 3 * 2));
+  EXPECT_EQ(route.weights.size(), 6U);
+}
+
+TEST_F(RoutingFiles, NameWhatIsWrongWithThem) {
+  const std::string two = bytesOf(std::vector<std::int32_t>{1, 2});
+  EXPECT_EQ(refusalOf("text"), "it ends too early");
+  EXPECT_EQ(refusalOf("no array of numpy"), "it is no array that numpy.save wrote");
+  EXPECT_EQ(refusalOf(npy("<i4", "(1, 1, 3)", two)), "it ends too early");
+  EXPECT_EQ(refusalOf(npy("<i4", "(1, 2)", two)),
+            "its array is neither [steps, ranks, tokens, topk] nor [ranks, tokens, topk]");
+  EXPECT_EQ(refusalOf(npy("<f4", "(1, 1, 2)", two)), "its elements are of type <f4, not <i4 or <i8");
+  EXPECT_EQ(refusalOf(npy("<i4", "(1, 1, 2)", two, true)),
+            "its array is in Fortran's order; save numpy.ascontiguousarray of it");
+  EXPECT_EQ(refusalOf(npy("<i4", "(1, 0, 2)", two)), "its array is empty, or has more than 2^30 elements");
+  EXPECT_EQ(refusalOf(npy("<i4", "(999999999, 999999999, 999999999)", two)),
+            "its array is empty, or has more than 2^30 elements");
+  EXPECT_EQ(refusalOf(npy("<i4", "(1, 1, 2)", bytesOf(std::vector<std::int32_t>{1, -2}))),
+            "element 1 is -2, which is no expert and not -1");
+}
+
+TEST_F(RoutingFiles, ServeRunsOfTheirSizes) {
+  const RoutingFile file = read(npy("<i4", "(1, 1, 2)", bytesOf(std::vector<std::int32_t>{1, 7})));
+  EXPECT_NO_THROW(file.require(1, 1, 2, 8));
+  const auto refusal = [&](int nranks, int tokens, int topk, int experts) -> std::string {
+    try {
+      file.require(nranks, tokens, topk, experts);
+    } catch (const std::runtime_error& error) {
+      const std::string sentence = error.what();
+      return sentence.substr(sentence.rfind(": ") + 2);
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(2, 1, 2, 8), "it has routes of 1 ranks, but there are 2");
+  EXPECT_EQ(refusal(1, 2, 2, 8), "it has 1 tokens per rank, but --tokens is 2");
+  EXPECT_EQ(refusal(1, 1, 3, 8), "its tokens have 2 experts, but --topk is 3");
+  EXPECT_EQ(refusal(1, 1, 2, 7), "it names expert 7, but --experts is 7");
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "moecomm.h"
+#include "perf/moe_perf/bad_entry.h"
 #include "perf/moe_perf/soak.h"
 #include "perf/moe_perf/soak_plan.h"
 
@@ -232,6 +233,49 @@ TEST(PerfSoak, IsRightInManyShapes) {
   EXPECT_LT(result.llIterations, 700);
   EXPECT_GT(result.shapes, 30);
   EXPECT_TRUE(result.wrongShapes.empty());
+}
+
+// Half of the iterations deliver nothing, and the others are right. What must be nothing is checked too.
+TEST(PerfSoak, GoesOnAfterFaults) {
+  Options limits = makeLimits(1000);
+  limits.faultsOneIn = 2;
+  const auto device = makeHostDevice();
+  const SoakResult result = soakWith(limits, *device);
+  EXPECT_TRUE(result.verdict.correct());
+  EXPECT_EQ(result.iterations, 1000);
+  EXPECT_GT(result.faults, 350);
+  EXPECT_LT(result.faults, 600);
+  EXPECT_TRUE(result.wrongShapes.empty());
+}
+
+TEST(PerfSoak, FindsOneSpoiledElementWhereNothingCame) {
+  Options limits = makeLimits(60);
+  limits.faultsOneIn = 1;  // all iterations whose ranks send a token
+  SpoilingDevice<VerifyCombine> device(3);
+  const SoakResult result = soakWith(limits, device);
+  EXPECT_GT(result.faults, 40);
+  EXPECT_EQ(result.verdict.wrongCombines, 1U);
+  EXPECT_EQ(result.verdict.wrong(), 1U);
+}
+
+TEST(PerfSoak, DrawsBadEntriesThatTheLibraryRefuses) {
+  std::set<std::int32_t> ids;
+  const Options options = makeLimits(1);
+  const Load load{8, {std::vector<int>{0, 3, 8}, std::vector<int>{0, 0, 0}}};
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const BadEntry bad = drawBadEntry(options, seed, load, 0);
+    ASSERT_TRUE(bad.rank == 1 || bad.rank == 2);
+    const std::size_t tokens = bad.rank == 1 ? 3 : 8;
+    const auto topk = static_cast<std::size_t>(options.topk);
+    const std::vector<std::int32_t> given(tokens * topk, 5);
+    const std::vector<std::int32_t> experts = bad.putInto(given, options.topk);
+    const std::size_t at = static_cast<std::size_t>(bad.token) * topk + static_cast<std::size_t>(bad.k);
+    EXPECT_EQ(experts.at(at), bad.expert);
+    if (bad.expert == 0) EXPECT_EQ(experts.at(at - 1), 0);
+    ids.insert(bad.expert);
+  }
+  EXPECT_EQ(ids, (std::set<std::int32_t>{-2, 0, options.experts}));
+  EXPECT_FALSE(drawBadEntry(options, 1, load, 1).exists());
 }
 
 TEST(PerfSoak, FindsOneSpoiledElementOfARow) {

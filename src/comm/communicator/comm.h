@@ -163,6 +163,9 @@ int domainSizeOf(int nranks, const Config& config);
 // Logs the version and the settings from the environment, with a warning for each unknown name in `names`.
 void logEnvironment(const Log& log, const Config& config, std::span<const std::string> names);
 
+// Warns if a group of many ranks reserves much memory because nobody said how many rows HT stages.
+void warnOfStaging(const Log& log, const CommShape& shape, const Config& config);
+
 // "1, 3-5 (shared memory), 6-7 (TCP)": the other ranks, by the transport that reaches each.
 std::string describePeers(const Comm& comm);
 

@@ -205,6 +205,7 @@ class CommInit {
   void makeWindow() {
     Comm& comm = *comm_;
     const WindowPlan plan = WindowPlan::of(comm.room_.shape);
+    if (comm.rank() == 0) warnOfStaging(*comm.log_, comm.room_.shape, comm.config_);
     comm.room_.view.at = static_cast<const WindowLayout&>(plan);
     farLayout_ = plan.far;
     const auto bytes = static_cast<std::size_t>(comm.room_.view.at.totalBytes);

@@ -49,6 +49,18 @@ void logEnvironment(const Log& log, const Config& config, std::span<const std::s
             config.fromEnvironment.empty() ? "nothing" : fmt::format("{}", fmt::join(config.fromEnvironment, ", ")));
 }
 
+void warnOfStaging(const Log& log, const CommShape& shape, const Config& config) {
+  constexpr int kManyRanks = 64;
+  constexpr std::int64_t kMuch = std::int64_t{1} << 30;
+  const std::int64_t rows = shape.stagingRows * shape.stagingAreas;
+  const std::int64_t bytes = rows * (shape.rowBytesMax + shape.sideBytesMax);
+  if (config.stagingRows != 0 || shape.nranks < kManyRanks || bytes < kMuch) return;
+  log.write(moeLogWarn, "init",
+            "the staging area takes {} MiB on each rank, for the case that all {} ranks send all of their {} tokens to "
+            "one rank; config.stagingRows or MOECOMM_STAGING_ROWS says how many rows are enough, and -1 does without",
+            bytes >> 20, shape.nranks, shape.tokensMax);
+}
+
 std::string describePeers(const Comm& comm) {
   std::string text;
   for (int kind = moeTransportDirect; kind <= moeTransportIbgda; ++kind) {

@@ -8,8 +8,7 @@ namespace moe {
 static_assert(MOE_LATE_NS == kLateNs);
 
 Statistics::Statistics(Backend& backend, const Allocator& allocator, int nranks, int experts, bool kept) {
-  const std::size_t words = static_cast<std::size_t>(kept ? 5 * nranks + experts : nranks);
-  memory_ = backend.allocatePrivate(words * sizeof(std::int64_t), allocator);
+  memory_ = backend.allocatePrivate(bytes(nranks, experts, kept), allocator);
   waits_ = reinterpret_cast<std::uint64_t*>(memory_.get());
   if (!kept) return;
   auto* next = reinterpret_cast<std::int64_t*>(memory_.get());

@@ -20,6 +20,11 @@ class Statistics {
   // still have their own arrays.
   Statistics(Backend& backend, const Allocator& allocator, int nranks, int experts, bool kept);
 
+  // Bytes of private memory.
+  static std::size_t bytes(int nranks, int experts, bool kept) {
+    return static_cast<std::size_t>(kept ? 5 * nranks + experts : nranks) * sizeof(std::int64_t);
+  }
+
   // Throws moeInvalidUsage if none are kept.
   moeStatistics_t all() const;
   // Sets the sums that an operation updates, and whether its waits are timed.

@@ -26,7 +26,7 @@ enum class Trouble {
 };
 
 struct ScenarioLimits {
-  int ranks = 9;
+  int ranksMin = 1, ranks = 9;
   int tokens = 24;
   int operations = 40;
   int warps = 4;

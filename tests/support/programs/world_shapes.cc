@@ -80,7 +80,7 @@ void ShapeDrawer::limitRowBytes() {
 }
 
 WorldShapes ShapeDrawer::draw() {
-  shape_.nranks = rng_.between(1, limits_.ranks);
+  shape_.nranks = rng_.between(limits_.ranksMin, limits_.ranks);
   shape_.domainSize = drawDomainSize();
   const int handles = rng_.between(1, 3);
   for (int i = 0; i < handles; ++i) handles_.push_back(drawHandle(shape_.nranks));

@@ -69,11 +69,8 @@ class SimWarp {
 
   template <class Body>
   void forEach(int n, Body body) const {
-    for (int i = 0; i < n; ++i) {
-      if (i % kPauseEach == kPauseEach - 1) sim_.pause();
-      body(i);
-    }
-    sim_.pause();
+    if (n > 0) sim_.countLookUp();
+    each(n, body);
   }
 
   void beginPublish() const { sim_.drain(); }
@@ -82,17 +79,25 @@ class SimWarp {
     publishAll(n, flagOf, word);
   }
 
-  std::uint64_t follow() const { return 0; }
+  std::uint64_t follow() const {
+    sim_.beginLookUps();
+    return 0;
+  }
   void noteStart(std::uint64_t) const {}
 
   template <class Body>
   void each(int n, Body body) const {
-    forEach(n, body);
+    for (int i = 0; i < n; ++i) {
+      if (i % kPauseEach == kPauseEach - 1) sim_.pause();
+      body(i);
+    }
+    sim_.pause();
   }
 
   // A value may be up to kAtOnce items old when it is taken.
   template <int kAtOnce, class ValueOf, class Take>
   void collect(int n, ValueOf valueOf, Take take) const {
+    sim_.countLookUp();
     for (int begin = 0; begin < n; begin += kAtOnce) {
       const int count = std::min(kAtOnce, n - begin);
       std::array<decltype(valueOf(0)), kAtOnce> values{};
@@ -113,6 +118,7 @@ class SimWarp {
 
   template <class ValueOf, class Emit>
   int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
+    sim_.countLookUp();
     int sum = 0;
     for (int i = 0; i < n; ++i) {
       const int value = valueOf(i);
@@ -215,6 +221,7 @@ class SimWarp {
   // One release for all flags. Then they land in any order.
   template <class FlagOf>
   void publishAll(int n, FlagOf flagOf, Flag word) const {
+    sim_.endLookUps();
     sim_.drain();
     for (int i = 0; i < n; ++i) {
       sim_.note("publish", flagOf(i), word);
@@ -238,6 +245,7 @@ class SimWarp {
   // The shares land in any order and add up.
   template <class FlagOf>
   void announce(int n, FlagOf flagOf, Meeting, WarpIndex team) const {
+    sim_.endLookUps();
     sim_.drain();
     const Flag share = announcementShare(team.index == 0, team.count);
     for (int i = 0; i < n; ++i) {
@@ -249,6 +257,7 @@ class SimWarp {
 
   template <class FlagOf, class MoreOf>
   void announceRows(int n, FlagOf flagOf, MoreOf moreOf, Meeting, WarpIndex team) const {
+    sim_.endLookUps();
     sim_.drain();
     const Flag share = rowsShare(team.index == 0, team.count);
     for (int i = 0; i < n; ++i) {
@@ -286,12 +295,13 @@ class SimWarp {
     return true;
   }
 
-  bool laneStopped(const CommView& comm) const { return stopped(comm); }
+  bool laneStopped(const CommView& comm) const { return comm.state->failuresClaimed != 0 || comm.orders->abort != 0; }
   template <class... Looked>
   void hold(Looked&...) const {}
   template <class... Looked>
   bool stopped(const CommView& comm, Looked&...) const {
-    return comm.state->failuresClaimed != 0 || comm.orders->abort != 0;
+    sim_.countLookUp();
+    return laneStopped(comm);
   }
 
   void laneFail(const CommView& comm, const Failure& failure) const {

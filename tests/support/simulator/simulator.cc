@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "support/simulator/sim_steps.h"
 #include "support/simulator/simulator_parts.h"
@@ -130,6 +131,7 @@ Outcome Simulator::run() {
   Outcome outcome;
   outcome.events = events_;
   outcome.defect = defect_;
+  outcome.lookUps = lookUps_;
   for (auto& rank : ranks_) {
     if (!rank->done) outcome.defect += fmt::format("rank {} never ended; ", rank->rank);
     outcome.ranks.push_back(rank->result);
@@ -198,6 +200,7 @@ void Simulator::depart(int rank) {
 }
 
 void Simulator::runWarp(Warp& warp) {
+  warp.lookUps = -1;
   Rank& rank = *ranks_[static_cast<std::size_t>(warp.rank)];
   if (&warp == rank.warps.back()) {
     lookOn(rank);
@@ -286,6 +289,19 @@ void Simulator::sleepUntil(std::uint64_t until) {
   }
   push(until, Kind::resume, current_->id, current_->generation);
   giveUp();
+}
+
+void Simulator::beginLookUps() {
+  current_->lookUps = 0;
+}
+void Simulator::countLookUp() {
+  if (current_->lookUps >= 0) ++current_->lookUps;
+}
+void Simulator::endLookUps() {
+  const int count = std::exchange(current_->lookUps, -1);
+  if (count < 0) return;
+  int& most = lookUps_[ranks_[static_cast<std::size_t>(current_->rank)]->step];
+  most = std::max(most, count);
 }
 
 void Simulator::note(const char* what, const void* address, std::uint64_t value) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +47,8 @@ struct Outcome {
                        // empty
   std::vector<RankResult> ranks;
   std::uint64_t events = 0;
+  // Of steps that follow their predecessor by themselves: the most look-ups of a warp before it announced something.
+  std::map<Step, int> lookUps;
 };
 
 class Simulator {
@@ -78,6 +81,10 @@ class Simulator {
   WaitEnd waitLanding(const CommView& comm, const std::uint32_t* words, int n, const RankOf& rankOf);
   void wakeStopped(const CommView& comm);                                 // ends the waits of this rank
   void note(const char* what, const void* address, std::uint64_t value);  // trace
+  // A look-up is an operation behind which the lanes of a warp meet, because the step depends on what they loaded.
+  void beginLookUps();  // the step begins to look up
+  void countLookUp();
+  void endLookUps();  // the warp announces something
 
  private:
   struct Warp;
@@ -148,6 +155,7 @@ class Simulator {
   Warp* current_ = nullptr;
   bool someHaveLeft_ = false;
   std::string defect_;
+  std::map<Step, int> lookUps_;
   Fiber main_;
 };
 

@@ -60,6 +60,7 @@ struct Simulator::Warp {
   const std::uint8_t* awaited = nullptr;
   std::size_t awaitedBytes = 0;
   const std::function<bool()>* reached = nullptr;
+  int lookUps = -1;  // so far; -1: they are not counted
   std::unique_ptr<Fiber> fiber;
 };
 

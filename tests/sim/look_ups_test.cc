@@ -1,0 +1,48 @@
+// The look-ups between the start of a low-latency step and its announcement. A step of one token is as long as this
+// chain, and no result shows that it has become longer.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "protocol/fixed_shape.h"
+#include "support/simulator/simulator.h"
+
+namespace moe::sim {
+namespace {
+
+using test::FixedShape;
+
+std::map<Step, int> lookUpsOf(Layout layout, int warps) {
+  FixedShape shape;
+  shape.ranks = 4;
+  shape.experts = 8;
+  shape.layout = layout;
+  shape.lowLatency = true;
+  shape.tokens = 3;
+  shape.warps = warps;
+  shape.routesInside = true;
+  shape.inSlots = true;
+  shape.rounds = 6;
+  test::Scenario world = makeFixedScenario(shape, 1);
+  const Outcome outcome = Simulator(*world.comm, *world.program, 1, Faults{}, false).run();
+  EXPECT_EQ(outcome.defect, "");
+  EXPECT_TRUE(world.program->report().empty()) << world.program->report().text();
+  return outcome.lookUps;
+}
+
+TEST(LookUps, AreOneRoundBeforeRowsInSlotsAreAnnounced) {
+  const std::map<Step, int> expected{{Step::llSlotDispatch, 1}, {Step::llPlacedDispatch, 1}, {Step::llSlotCombine, 1}};
+  EXPECT_EQ(lookUpsOf(Layout::rankMajor, 4), expected);
+}
+TEST(LookUps, AreOneRoundBeforeRowsForPlacesAreAnnounced) {
+  for (const Layout layout : {Layout::flat, Layout::expertMajor, Layout::expertMajorPadded}) {
+    EXPECT_EQ(lookUpsOf(layout, 4).at(Step::llPlacedDispatch), 1) << static_cast<int>(layout);
+  }
+}
+// The only block also counts all tokens for the others.
+TEST(LookUps, AreTwoRoundsInAStepOfOneBlock) {
+  EXPECT_EQ(lookUpsOf(Layout::rankMajor, 1).at(Step::llSlotDispatch), 2);
+}
+
+}  // namespace
+}  // namespace moe::sim
