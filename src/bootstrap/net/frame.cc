@@ -91,6 +91,7 @@ std::optional<FrameParser::Header> FrameParser::peek() {
   const std::uint8_t type = in.u8();
   const std::uint8_t version = in.u8();
   if (version != kVersion) {
+    otherVersion_ = true;
     return breakWith(fmt::format("it speaks bootstrap version {}, this is version {}", version, kVersion));
   }
   const std::uint16_t sequence = in.u16();

@@ -25,6 +25,7 @@ class Handshake {
   // Takes one frame. Appends what must be sent to `reply`.
   State onFrame(const Frame& frame, std::vector<std::uint8_t>& reply);
 
+  Side side() const { return side_; }
   State state() const { return state_; }
   bool wrongKey() const { return wrongKey_; }  // refused because the other side's proof did not match
 
