@@ -1,14 +1,15 @@
 # Finds our dependencies. Headers and libraries are looked up as files, so that a Debian machine and a folder in
 # CMAKE_PREFIX_PATH (<folder>/include, <folder>/lib) work alike. Nothing is downloaded.
 #   moecomm_fmt   fmt, compiled into its users, so that libmoecomm.so does not need libfmt.so
+#   moecomm_sodium libsodium, for proofs and keys of the handshake, linked statically for the same reason
 #   moecomm_hwloc the header of hwloc (machine topology); its library is loaded at run time
 #   moecomm_cli   CLI11 and nlohmann/json, for the tools and for moe_perf
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 
-# Adds an interface target for a header, and for a library if LIBRARY is given.
+# Adds an interface target for a header, and for a library if LIBRARY, its file's name, is given.
 function(moecomm_find target)
-  cmake_parse_arguments(arg "" "LIBRARY;PACKAGE" "HEADERS" ${ARGN})
+  cmake_parse_arguments(arg "" "LIBRARY;PACKAGE;ADVICE" "HEADERS" ${ARGN})
   add_library(${target} INTERFACE)
   foreach(header IN LISTS arg_HEADERS)
     string(MAKE_C_IDENTIFIER MOECOMM_INCLUDE_${header} variable)
@@ -21,12 +22,14 @@ function(moecomm_find target)
     target_include_directories(${target} SYSTEM INTERFACE ${${variable}})
   endforeach()
   if(arg_LIBRARY)
-    find_library(MOECOMM_LIBRARY_${arg_LIBRARY} ${arg_LIBRARY})
-    mark_as_advanced(MOECOMM_LIBRARY_${arg_LIBRARY})
-    if(NOT MOECOMM_LIBRARY_${arg_LIBRARY})
-      message(FATAL_ERROR "lib${arg_LIBRARY} was not found: install ${arg_PACKAGE}")
+    string(MAKE_C_IDENTIFIER MOECOMM_LIBRARY_${arg_LIBRARY} variable)
+    find_library(${variable} ${arg_LIBRARY})
+    mark_as_advanced(${variable})
+    if(NOT ${variable})
+      message(FATAL_ERROR "${arg_LIBRARY} was not found: install ${arg_PACKAGE} (scripts/install_deps.sh does it) or add "
+                          "its folder to CMAKE_PREFIX_PATH${arg_ADVICE}")
     endif()
-    target_link_libraries(${target} INTERFACE ${MOECOMM_LIBRARY_${arg_LIBRARY}})
+    target_link_libraries(${target} INTERFACE ${${variable}})
   endif()
 endfunction()
 
@@ -46,6 +49,18 @@ if(MOECOMM_FMT_IN_ONE_FILE)
 else() # another version of fmt, whose code is divided differently
   target_compile_definitions(moecomm_fmt INTERFACE FMT_HEADER_ONLY=1)
 endif()
+# Some package managers have no archive. Then the library needs libsodium.so at run time.
+option(MOECOMM_SHARED_SODIUM "Link libsodium.so instead of libsodium.a" OFF)
+set(sodium_file libsodium.a)
+set(advice ". Where there is only libsodium.so, MOECOMM_SHARED_SODIUM=ON links that")
+if(MOECOMM_SHARED_SODIUM)
+  set(sodium_file libsodium.so)
+  set(advice)
+endif()
+moecomm_find(moecomm_sodium HEADERS sodium/crypto_generichash_blake2b.h LIBRARY ${sodium_file} PACKAGE libsodium-dev
+  ADVICE "${advice}")
+string(MAKE_C_IDENTIFIER MOECOMM_LIBRARY_${sodium_file} MOECOMM_SODIUM)
+set(MOECOMM_SODIUM ${${MOECOMM_SODIUM}})
 moecomm_find(moecomm_hwloc HEADERS hwloc.h PACKAGE libhwloc-dev)
 if(MOECOMM_TOOLS)
   moecomm_find(moecomm_cli HEADERS CLI/CLI.hpp nlohmann/json.hpp PACKAGE "libcli11-dev and nlohmann-json3-dev")

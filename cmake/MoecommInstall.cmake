@@ -59,6 +59,13 @@ install(FILES ${PROJECT_BINARY_DIR}/moecommConfig.cmake ${PROJECT_BINARY_DIR}/mo
 cmake_path(SET pc_dir NORMALIZE "/${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 cmake_path(RELATIVE_PATH pc_dir BASE_DIRECTORY "/" OUTPUT_VARIABLE pc_dir)
 file(RELATIVE_PATH MOECOMM_PC_UP "/${pc_dir}" "/")
+set(MOECOMM_PC_PRIVATE)
+if(MOECOMM_STATIC) # for `pkg-config --static`; not Requires.private, which needs its packages even without --static
+  set(MOECOMM_PC_PRIVATE "\nLibs.private: -lsodium -lstdc++ -lm -pthread -ldl -lrt")
+  if(MOECOMM_WITH_CUDA)
+    string(REPLACE "-lsodium" "-lsodium -lcudart_static" MOECOMM_PC_PRIVATE "${MOECOMM_PC_PRIVATE}")
+  endif()
+endif()
 configure_file(cmake/moecomm.pc.in moecomm.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/moecomm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 

@@ -49,6 +49,7 @@ function(moecomm_summary)
   message(STATUS "moecomm ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}:")
   foreach(line IN ITEMS
       "Host backend: on" "GPU backend: ${gpu}" "RDMA: ${rdma}" "hwloc: ${MOECOMM_INCLUDE_hwloc_h}/hwloc.h"
+      "libsodium: ${MOECOMM_SODIUM}"
       "Tests: ${tests}" "moe_perf: ${perf}" "Sanitizers: ${sanitizers}" "Installs to: ${install}")
     message(STATUS "  ${line}")
   endforeach()

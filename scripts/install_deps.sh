@@ -26,7 +26,7 @@ fetch_disassemblers() {
 }
 
 packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libgtest-dev python3"
-packages="$packages libibverbs-dev ibverbs-providers ibverbs-utils"
+packages="$packages libsodium-dev libibverbs-dev ibverbs-providers ibverbs-utils"
 if [ "$what" = numpy ]; then packages="python3 python3-numpy"; fi
 if [ "$what" = all ]; then
   packages="$packages debootstrap ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy"

@@ -10,7 +10,7 @@
 #include "backend/backend.h"
 #include "base/deadline.h"
 #include "base/log.h"
-#include "bootstrap/net/siphash.h"
+#include "bootstrap/net/keyed_hash.h"
 #include "device/policy/host/queue_memory.h"
 #include "device/view/remote_view.h"
 #include "topology/rdma_settings.h"

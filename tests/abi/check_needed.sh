@@ -1,6 +1,6 @@
 #!/bin/sh
-# The library and its tools need only the C and C++ libraries. They contain fmt, and the library the CUDA runtime. They
-# load hwloc, libibverbs, libmlx5, NVML and the GPU driver at run time. Usage: check_needed.sh LIBRARY|TOOL
+# The library and its tools need only the C and C++ libraries. They contain fmt and libsodium, and the library the CUDA
+# runtime. They load hwloc, libibverbs, libmlx5, NVML and the GPU driver at run time. Usage: check_needed.sh LIBRARY|TOOL
 set -eu
 library=$1
 allowed='libc\.so\.6|libm\.so\.6|libdl\.so\.2|librt\.so\.1|libpthread\.so\.0|ld-linux[-a-z0-9_]*\.so\.[0-9]+'

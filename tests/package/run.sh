@@ -111,6 +111,15 @@ version=$(pkg-config --modversion moecomm)
 LD_LIBRARY_PATH=$(dirname "$library") "$work/pc_c"
 LD_LIBRARY_PATH=$(dirname "$library") "$work/pc_cpp"
 LD_LIBRARY_PATH=$(dirname "$library") "$work/pc_hpp"
+if [ -e "$(dirname "$library")/libmoecomm.a" ]; then
+  mkdir "$work/archive" # where the linker finds no libmoecomm.so before it
+  ln -s "$(dirname "$library")/libmoecomm.a" "$work/archive"
+  flags=$(pkg-config --static --cflags --libs moecomm)
+  # shellcheck disable=SC2086
+  "$cc" -std=c99 "$here/consumer.c" -L"$work/archive" $flags -o "$work/pc_static"
+  "$work/pc_static"
+  ! objdump -p "$work/pc_static" | grep 'NEEDED *libmoecomm' || { echo "pkg-config --static is not static"; exit 1; }
+fi
 
 step "tools"
 for tool in "$prefix"/bin/*; do

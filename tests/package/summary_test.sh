@@ -22,6 +22,7 @@ says 'Tests: off'
 says 'moe_perf: off'
 says 'Installs to: /opt/here'
 grep -Eq '^--   hwloc: /.*/hwloc\.h$' "$work/summary"
+grep -Eq '^--   libsodium: /.*/libsodium\.a$' "$work/summary"
 
 configure -DMOECOMM_CUDA=OFF -DMOECOMM_RDMA=AUTO \
   -DMOECOMM_LIBRARY_mlx5= -DMOECOMM_SANITIZE=thread -DMOECOMM_INSTALL=OFF
@@ -34,6 +35,10 @@ says 'Installs to: off'
 PATH=$source/tests/tools/broken_mpi:$PATH configure -DMOECOMM_CUDA=OFF -DMOECOMM_RDMA=OFF -DMOECOMM_SANITIZE= \
   -DMOECOMM_PERF=ON
 grep -Eq '^--   moe_perf: on' "$work/summary" || { cat "$work/summary"; exit 1; }
+
+! cmake -S "$source" -B "$work/build" -DMOECOMM_LIBRARY_libsodium_a= >"$work/log" 2>&1 || { echo "no libsodium"; exit 1; }
+tr -s ' \n' ' ' <"$work/log" | grep -q 'libsodium.a was not found: install libsodium-dev .*MOECOMM_SHARED_SODIUM=ON' ||
+  { cat "$work/log"; exit 1; }
 
 for tool in dpkg-shlibdeps file; do
   ! cmake -S "$source" -B "$work/debian" -DMOECOMM_CUDA=OFF -DMOECOMM_TESTS=OFF -DMOECOMM_DEBIAN=ON \

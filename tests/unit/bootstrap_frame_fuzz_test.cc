@@ -26,7 +26,7 @@ Bytes randomBytes(Random& random, std::size_t count) {
 
 // A stream of one to four frames, valid or nearly so.
 Bytes nearlyFrames(Random& random) {
-  constexpr std::array<std::size_t, 8> kLengths = {0, 1, 4, 8, 16, 24, 60, 300};
+  constexpr std::array<std::size_t, 8> kLengths = {0, 1, 4, 16, 32, 48, 60, 300};
   Bytes stream;
   for (std::size_t count = 1 + random() % 4; count > 0; --count) {
     const auto type = static_cast<FrameType>(1 + random() % 23);
@@ -107,7 +107,7 @@ void sendBytes(const Fd& fd, const Bytes& bytes) {
 Bytes conversation(Random& random, const Fd& fd) {
   Handshake client(Handshake::Side::client, randomKey(), randomKey());
   sendBytes(fd, client.start());
-  if (random() % 2 == 0) return encodeFrame(FrameType::proof, 0, randomBytes(random, 8));
+  if (random() % 2 == 0) return encodeFrame(FrameType::proof, 0, randomBytes(random, sizeof(Proof)));
   return client.start();
 }
 

@@ -34,6 +34,15 @@ TEST(UniqueId, IsRefusedWhenAnyByteIsDamaged) {
   EXPECT_EQ(outcomeOf([&] { decodeUniqueId(moeUniqueId_t{}); }).result, moeInvalidArgument);
 }
 
+TEST(UniqueId, OfAnotherVersionIsRefused) {
+  moeUniqueId_t id = uniqueIdFor("127.0.0.1", 1234, randomKey(), 20s);
+  EXPECT_EQ(id.bytes[4], 2);
+  id.bytes[4] = 1;
+  const Outcome outcome = outcomeOf([&] { decodeUniqueId(id); });
+  EXPECT_EQ(outcome.result, moeInvalidArgument);
+  EXPECT_NE(outcome.sentence.find("another version of moecomm"), std::string::npos) << outcome.sentence;
+}
+
 TEST(UniqueId, IsNewEveryTimeAndCarriesAPort) {
   std::set<Key> secrets;
   for (int i = 0; i < 20; ++i) {

@@ -9,7 +9,12 @@ vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES
   cuda MOECOMM_CUDA
   tools MOECOMM_TOOLS
   tools MOECOMM_PERF)
-vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS ${features} -DMOECOMM_TESTS=OFF -DMOECOMM_WERROR=OFF)
+set(shared_sodium ON) # triplets of shared libraries have no archive
+if(EXISTS "${CURRENT_INSTALLED_DIR}/lib/libsodium.a")
+  set(shared_sodium OFF)
+endif()
+vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS ${features}
+  -DMOECOMM_TESTS=OFF -DMOECOMM_WERROR=OFF -DMOECOMM_SHARED_SODIUM=${shared_sodium})
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/moecomm)
 vcpkg_fixup_pkgconfig()

@@ -24,7 +24,7 @@
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/host_identity.h"
 #include "bootstrap/net/address.h"
-#include "bootstrap/net/siphash.h"
+#include "bootstrap/net/keyed_hash.h"
 #include "moecomm.h"
 
 namespace moe::bootstrap {

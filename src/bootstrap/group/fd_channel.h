@@ -9,8 +9,8 @@
 
 #include "base/deadline.h"
 #include "base/fd.h"
+#include "bootstrap/net/keyed_hash.h"
 #include "bootstrap/net/lobby.h"
-#include "bootstrap/net/siphash.h"
 
 namespace moe::bootstrap {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <type_traits>
 
-#include "bootstrap/net/siphash.h"
+#include "bootstrap/net/keyed_hash.h"
 
 namespace moe::bootstrap {
 

@@ -106,6 +106,10 @@ std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& optio
                                                "this unique id: the id belongs to another run",
                                                options.rank, where));
     }
+    if (dialer.otherVersion()) {
+      throw Error(moeInvalidUsage, fmt::format("rank {}: another version of moecomm answers at {} ({})", options.rank,
+                                               where, dialer.problem()));
+    }
     if (id.served && dialer.allRefused() && refusedLongEnough.expired()) {
       throw Error(moeRemoteError, fmt::format("rank {}: nobody listens at {}: the process that made the unique id has "
                                               "ended, or the id was used before",

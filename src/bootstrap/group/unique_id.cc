@@ -10,12 +10,12 @@ namespace moe::bootstrap {
 namespace {
 
 constexpr std::uint32_t kIdMagic = 0x55454f4d;  // "MOEU"
-constexpr std::uint8_t kIdVersion = 1;
+constexpr std::uint8_t kIdVersion = 2;
 constexpr std::size_t kAddressBytes = 20;
 
 // Detects ids that were cut or garbled on their way. It does not prevent forgery, but a forged secret is useless.
 std::uint64_t checksum(std::span<const std::uint8_t> bytes) {
-  return sipHash24(Key{}, bytes);
+  return Reader(deriveKey(Key{}, "checksum", bytes)).u64();
 }
 
 }  // namespace

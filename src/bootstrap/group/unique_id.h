@@ -10,7 +10,7 @@
 
 #include "bootstrap/group/rendezvous_server.h"
 #include "bootstrap/net/address.h"
-#include "bootstrap/net/siphash.h"
+#include "bootstrap/net/keyed_hash.h"
 #include "moecomm.h"
 
 namespace moe::bootstrap {

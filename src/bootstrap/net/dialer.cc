@@ -50,6 +50,7 @@ void Dialer::serve(const PollSet& set) {
     state_ = State::connected;
   } else if (link_->closed()) {
     wrongKey_ = wrongKey_ || link_->wrongKey();
+    otherVersion_ = otherVersion_ || link_->otherVersion();
     giveUp(link_->reason().empty() ? "it closed the connection" : link_->reason(), link_->error());
   } else if (until_.expired()) {
     giveUp("no answer", 0);

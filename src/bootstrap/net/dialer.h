@@ -29,6 +29,7 @@ class Dialer : public Source {
   const std::string& problem() const { return problem_; }    // the failure of each address
   int shortage() const { return shortage_; }   // the errno, if this process or the system lacks what a connection takes
   bool wrongKey() const { return wrongKey_; }  // the answer came from a process without the key
+  bool otherVersion() const { return otherVersion_; }  // it came from another version of the library
   bool allRefused() const { return refused_ == addresses_.size(); }
 
  private:
@@ -48,6 +49,7 @@ class Dialer : public Source {
   std::string problem_;
   int shortage_ = 0;
   bool wrongKey_ = false;
+  bool otherVersion_ = false;
   std::size_t refused_ = 0;  // addresses where nobody listens
 };
 

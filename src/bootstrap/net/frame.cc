@@ -11,7 +11,7 @@ namespace moe::bootstrap {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x42454f4d;  // "MOEB"
-constexpr std::uint8_t kVersion = 3;
+constexpr std::uint8_t kVersion = 4;
 
 struct Bounds {
   std::size_t least;
@@ -22,8 +22,8 @@ struct Bounds {
 constexpr std::array<Bounds, 24> kBounds = {{
     {1, 0},                      // no type 0
     {16, 16},                    // Hello
-    {24, 24},                    // Challenge
-    {8, 8},                      // Proof
+    {48, 48},                    // Challenge
+    {32, 32},                    // Proof
     {13, 13 + 4 * 20},           // Join
     {16, kPayloadBytesMax},      // Table
     {0, 0},                      // Joined
@@ -91,6 +91,7 @@ std::optional<FrameParser::Header> FrameParser::peek() {
   const std::uint8_t type = in.u8();
   const std::uint8_t version = in.u8();
   if (version != kVersion) {
+    otherVersion_ = true;
     return breakWith(fmt::format("it speaks bootstrap version {}, this is version {}", version, kVersion));
   }
   const std::uint16_t sequence = in.u16();

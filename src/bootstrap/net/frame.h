@@ -81,6 +81,7 @@ class FrameParser {
   bool frameReady();                     // next() would return a frame
   std::vector<std::uint8_t> takeRest();  // bytes that next() has not returned; no frames any more
   bool broken() const { return !complaint_.empty(); }
+  bool otherVersion() const { return otherVersion_; }  // broken by a frame of another version of the protocol
   const std::string& complaint() const { return complaint_; }
   std::size_t heldBytes() const { return buffer_.size() - offset_; }
 
@@ -95,6 +96,7 @@ class FrameParser {
   FrameMask accepted_;
   std::vector<std::uint8_t> buffer_;
   std::size_t offset_ = 0;  // bytes of buffer_ already returned
+  bool otherVersion_ = false;
   std::string complaint_;
 };
 

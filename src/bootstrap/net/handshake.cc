@@ -1,15 +1,26 @@
 #include "bootstrap/net/handshake.h"
 
+#include <algorithm>
+
 #include "bootstrap/net/wire.h"
 
 namespace moe::bootstrap {
 
-std::uint64_t Handshake::proof(Side by, const Key& clientNonce, const Key& serverNonce) const {
+Proof Handshake::proof(Side by, const Key& clientNonce, const Key& serverNonce) const {
   Writer message;
   message.u8(by == Side::client ? 'C' : 'S');  // a proof cannot be sent back as the other side's
   message.bytes(clientNonce);
   message.bytes(serverNonce);
-  return sipHash24(key_, message.view());
+  return proofOf(key_, message.view());
+}
+
+// Whether `payload` is exactly that side's proof.
+bool Handshake::proves(Side by, std::span<const std::uint8_t> payload, const Key& clientNonce,
+                       const Key& serverNonce) const {
+  Proof claimed{};
+  if (payload.size() != claimed.size()) return false;
+  std::copy(payload.begin(), payload.end(), claimed.begin());
+  return sameProof(claimed, proof(by, clientNonce, serverNonce));
 }
 
 std::vector<std::uint8_t> Handshake::start() const {
@@ -31,7 +42,7 @@ Handshake::State Handshake::onHello(const Frame& frame, std::vector<std::uint8_t
   helloSeen_ = true;
   Writer challenge;
   challenge.bytes(nonce_);
-  challenge.u64(proof(Side::server, peerNonce_, nonce_));
+  challenge.bytes(proof(Side::server, peerNonce_, nonce_));
   const auto bytes = encodeFrame(FrameType::challenge, 0, challenge.view());
   reply.insert(reply.end(), bytes.begin(), bytes.end());
   return State::running;
@@ -40,19 +51,19 @@ Handshake::State Handshake::onHello(const Frame& frame, std::vector<std::uint8_t
 Handshake::State Handshake::onChallenge(const Frame& frame, std::vector<std::uint8_t>& reply) {
   Reader in(frame.payload);
   in.bytes(peerNonce_);
-  if (in.u64() != proof(Side::server, nonce_, peerNonce_)) {
+  if (!proves(Side::server, in.rest(), nonce_, peerNonce_)) {
     wrongKey_ = true;
     return State::refused;
   }
   Writer answer;
-  answer.u64(proof(Side::client, nonce_, peerNonce_));
+  answer.bytes(proof(Side::client, nonce_, peerNonce_));
   const auto bytes = encodeFrame(FrameType::proof, 0, answer.view());
   reply.insert(reply.end(), bytes.begin(), bytes.end());
   return State::done;
 }
 
 Handshake::State Handshake::onProof(const Frame& frame) {
-  if (Reader(frame.payload).u64() == proof(Side::client, peerNonce_, nonce_)) return State::done;
+  if (proves(Side::client, frame.payload, peerNonce_, nonce_)) return State::done;
   wrongKey_ = true;
   return State::refused;
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bootstrap/net/frame.h"
-#include "bootstrap/net/siphash.h"
+#include "bootstrap/net/keyed_hash.h"
 
 namespace moe::bootstrap {
 
@@ -25,11 +25,13 @@ class Handshake {
   // Takes one frame. Appends what must be sent to `reply`.
   State onFrame(const Frame& frame, std::vector<std::uint8_t>& reply);
 
+  Side side() const { return side_; }
   State state() const { return state_; }
   bool wrongKey() const { return wrongKey_; }  // refused because the other side's proof did not match
 
  private:
-  std::uint64_t proof(Side by, const Key& clientNonce, const Key& serverNonce) const;
+  Proof proof(Side by, const Key& clientNonce, const Key& serverNonce) const;
+  bool proves(Side by, std::span<const std::uint8_t> payload, const Key& clientNonce, const Key& serverNonce) const;
   State onHello(const Frame& frame, std::vector<std::uint8_t>& reply);
   State onChallenge(const Frame& frame, std::vector<std::uint8_t>& reply);
   State onProof(const Frame& frame);

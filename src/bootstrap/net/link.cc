@@ -111,9 +111,19 @@ void Link::readSome() {
       close(kNoMemory);  // these bytes are lost, so the other side must not wait for an answer to them
       throw;
     }
-    if (parser_.broken()) return close(parser_.complaint());
+    if (parser_.broken()) return closeBroken();
     if (static_cast<std::size_t>(got) < buffer.size()) return;
   }
+}
+
+// A listener tells a guest of another version its own, so that both sides can say both.
+void Link::closeBroken() {
+  const bool greeting = handshake_.state() == Handshake::State::running;
+  if (otherVersion() && greeting && handshake_.side() == Handshake::Side::server) {
+    const auto own = encodeFrame(FrameType::hello, 0, Key{});
+    (void)::send(fd(), own.data(), own.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  close(parser_.complaint());
 }
 
 void Link::runHandshake() {

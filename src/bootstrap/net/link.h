@@ -45,6 +45,7 @@ class Link {
   bool closed() const { return !socket_; }  // frames that arrived before may still be there
   bool drained() const { return output_.empty(); }
   bool wrongKey() const { return handshake_.wrongKey(); }
+  bool otherVersion() const { return parser_.otherVersion(); }
   const std::string& reason() const { return reason_; }  // why it closed; empty if the other side just closed
   int error() const { return error_; }                   // the errno behind the reason, if there is one
   void close(std::string reason, int error = 0);
@@ -58,6 +59,7 @@ class Link {
   ssize_t receive(std::span<std::uint8_t> into);
   void keepFirst(const msghdr& message);
   void runHandshake();
+  void closeBroken();
   void writeSome();
 
   Fd socket_;

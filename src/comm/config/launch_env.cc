@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "bootstrap/net/siphash.h"
+#include "bootstrap/net/keyed_hash.h"
 #include "bootstrap/net/socket.h"
 #include "comm/config/config.h"
 

@@ -25,6 +25,7 @@ class Moecomm(CMakePackage, CudaPackage):
     depends_on("python@3.9:", type=("build", "run"))
     depends_on("fmt", type=("build", "link"))
     depends_on("hwloc", type=("build", "link", "run"))
+    depends_on("libsodium", type=("build", "link"))
     depends_on("cli11", type="build", when="+tools")
     depends_on("nlohmann-json", type="build", when="+tools")
     depends_on("rdma-core", when="+rdma")
