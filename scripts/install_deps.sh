@@ -38,7 +38,7 @@ fi
 [ "$what" != peers ] || packages="$packages libopenmpi-dev openmpi-bin"
 if [ "$what" = aarch64 ]; then
   packages="$packages g++-aarch64-linux-gnu qemu-user libfmt-dev:arm64 libhwloc-dev:arm64 libibverbs-dev:arm64"
-  packages="$packages libgtest-dev:arm64 libbenchmark-dev:arm64"
+  packages="$packages libgtest-dev:arm64 libbenchmark-dev:arm64 libsodium-dev:arm64"
 fi
 
 if ! command -v dpkg-query >/dev/null; then
