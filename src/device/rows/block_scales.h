@@ -22,7 +22,8 @@ struct E2m1 {
     const std::uint32_t bits = magnitude == 0 ? 0u : magnitude == 1 ? 0x3f000000u : (magnitude << 22) + 0x3f000000u;
     return bitsToFloat(sign | bits);
   }
-  // The code of a magnitude. It rounds to nearest even and saturates. A NaN becomes 0. There are two ways to compute it.
+  // The code of a magnitude. It rounds to nearest even and saturates. A NaN becomes 0. There are two ways to compute
+  // it.
   static MOE_LANES std::uint32_t fromMagnitude(float magnitude) {
 #if defined(__CUDACC__)
     return byOneAddition(magnitude);
@@ -31,8 +32,8 @@ struct E2m1 {
 #endif
   }
   // An addition rounds. The last place of the number that is added is the distance of codes near the magnitude: 0.5
-  // below 2, then 1, and 2 from 4 on, so it is 2^22, 2^23 or 2^24. Its last bits are 0, 2 or 4: the first code with that
-  // distance, less its magnitude in distances. So the last bits of the sum are the code. These are the fewest
+  // below 2, then 1, and 2 from 4 on, so it is 2^22, 2^23 or 2^24. Its last bits are 0, 2 or 4: the first code with
+  // that distance, less its magnitude in distances. So the last bits of the sum are the code. These are the fewest
   // instructions, but a processor without wide vectors takes longer, because they depend on each other.
   static MOE_LANES std::uint32_t byOneAddition(float magnitude) {
     constexpr std::uint32_t kExponent = 1u << 23, kOne = 127;
