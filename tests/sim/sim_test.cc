@@ -33,12 +33,16 @@ TEST(Simulation, KeepsInterleavedHandlesOfBothModesApart) {
 }
 // Tables by rank, and the bits of a word that has one for each rank, are too small for all ranks of such worlds.
 TEST(Simulation, CarriesWorldsOfManyRanks) {
-  for (const int ranks : {16, 33, 72}) {
+  struct Worlds {
+    int ranks;
+    std::uint64_t seeds;
+  };
+  for (const Worlds worlds : {Worlds{16, 10}, Worlds{33, 6}, Worlds{72, 3}}) {
     test::ScenarioLimits limits;
-    limits.ranksMin = limits.ranks = ranks;
+    limits.ranksMin = limits.ranks = worlds.ranks;
     limits.operations = 8;
-    expectGoodWorlds(Protocol::ll, Mishap::nothing, 10, limits);
-    expectGoodWorlds(Protocol::ht, Mishap::nothing, 10, limits);
+    expectGoodWorlds(Protocol::ll, Mishap::nothing, worlds.seeds, limits);
+    expectGoodWorlds(Protocol::ht, Mishap::nothing, worlds.seeds, limits);
   }
 }
 TEST(Simulation, EndsEveryWaitForADeadRankAndLeadsToIt) {
