@@ -89,7 +89,9 @@ void checkRank(int nranks, int rank, const moeUniqueId_t& id, moeConfig_t config
   }
   EXPECT_LE(most, size.handleBytes);
   const std::uint64_t slack = config.modes == moeModeHt ? 0 : kThreads * kTables;  // tables that no handle has in full
-  if (rank == 0) EXPECT_GE(most + slack, size.handleBytes);
+  if (rank == 0) {
+    EXPECT_GE(most + slack, size.handleBytes);
+  }
   checkLocalOnly(comm, config, taken, size);
   EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
 }

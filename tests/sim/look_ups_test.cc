@@ -2,9 +2,11 @@
 // chain, and no result shows that it has become longer.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "protocol/fixed_shape.h"
+#include "sim/worlds.h"
 #include "support/simulator/simulator.h"
 
 namespace moe::sim {
@@ -42,6 +44,20 @@ TEST(LookUps, AreOneRoundBeforeRowsForPlacesAreAnnounced) {
 // The only block also counts all tokens for the others.
 TEST(LookUps, AreTwoRoundsInAStepOfOneBlock) {
   EXPECT_EQ(lookUpsOf(Layout::rankMajor, 1).at(Step::llSlotDispatch), 2);
+}
+
+// Ranks of a world take different steps for the same call. None may be missing from random worlds.
+TEST(LookUps, AreCountedInEveryPlainStepOfRandomWorlds) {
+  std::map<Step, int> seen;
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    for (const auto& [step, count] : runWorld(seed, test::Protocol::ll, Mishap::nothing, false).lookUps) {
+      seen[step] = std::max(seen[step], count);
+    }
+  }
+  for (const Step step : {Step::llSlotDispatch, Step::llPlacedDispatch, Step::llPlacedMore, Step::llPlacedCast,
+                          Step::llSlotCombine, Step::llPlacedCombine}) {
+    EXPECT_EQ(seen.count(step), 1u) << static_cast<int>(step);
+  }
 }
 
 }  // namespace

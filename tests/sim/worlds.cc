@@ -115,7 +115,12 @@ Verdict runWorld(std::uint64_t seed, Protocol protocol, Mishap mishap, bool trac
   const Outcome outcome = Simulator(*world.comm, *world.program, rng.next(), faults, trace).run();
   std::vector<Ending> endings;
   for (const RankResult& result : outcome.ranks) endings.push_back({result.finished, result.failure});
-  Verdict verdict{outcome.defect + judgeTimes(outcome), world.text, outcome.events, world.operations, world.faults};
+  Verdict verdict{outcome.defect + judgeTimes(outcome),
+                  world.text,
+                  outcome.events,
+                  world.operations,
+                  world.faults,
+                  outcome.lookUps};
   if (ends) {
     verdict.wrong += judgeSurvivors(outcome, faults, endings) + world.findStrayWrite() + world.program->report().text();
   } else {

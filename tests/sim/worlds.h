@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "support/programs/scenario.h"
@@ -17,6 +18,7 @@ struct Verdict {
   std::string text;   // the description of the world
   std::uint64_t events = 0;
   int operations = 0, faults = 0;  // as the scenario has them
+  std::map<Step, int> lookUps;     // Outcome::lookUps
 };
 
 Verdict runWorld(std::uint64_t seed, test::Protocol protocol, Mishap mishap, bool trace,

@@ -167,9 +167,9 @@ StepParams RouteDispatchOperation::params(int rank, int phases) {
 void RouteDispatchOperation::describe(int rank, StepParams* params) {
   PerRank& own = ranks_[at(rank)];
   const auto experts = at(expertCount(dispatch_->route().config, rank));
-  own = {takesPlainStep(*params), params->comm.waits == nullptr, GuardedBytes(experts * at(comm_.nranks()) * 8),
+  own = {asksForArrays(*params), params->comm.waits == nullptr, GuardedBytes(experts * at(comm_.nranks()) * 8),
          GuardedBytes(experts * 4), GuardedBytes(experts * 4)};
-  if (!own.plain) return;
+  if (!own.asks) return;
   std::memset(own.sums.data(), 1, own.sums.size());
   if (hasRowPerExpert(dispatch_->route().config.layout)) {
     params->describe.layoutRange = reinterpret_cast<std::int64_t*>(own.ranges.data());
@@ -180,7 +180,7 @@ void RouteDispatchOperation::describe(int rank, StepParams* params) {
 
 void RouteDispatchOperation::checkDescription(int rank, Report& report) const {
   const PerRank& own = ranks_[at(rank)];
-  if (!own.plain || !dispatch_->isChecked()) return;
+  if (!own.asks || !dispatch_->isChecked()) return;
   const ReferenceRoute& route = dispatch_->route();
   std::vector<std::int64_t> ranges = layoutRanges(route, rank);
   std::vector<std::int32_t> counts = route.arrivals[at(rank)].rowsPerExpert;

@@ -198,6 +198,8 @@ class DispatchOperation : public Operation {
 
 // Whether a rank's dispatch that routes is a plain step: see stepFor.
 bool takesPlainStep(const StepParams& params);
+// Whether the caller asks a plain dispatch for arrays, which another step fills (asksForMore).
+bool asksForArrays(const StepParams& params);
 
 // A dispatch that routes: both in one step. If a rank's step is plain, it also fills arrays that describe what arrived.
 class RouteDispatchOperation : public Operation {
@@ -215,7 +217,7 @@ class RouteDispatchOperation : public Operation {
 
  private:
   struct PerRank {
-    bool plain = false;
+    bool asks = false;
     bool addsUp = false;  // a step that notes no waits also adds to the caller's sums
     GuardedBytes ranges, counts, sums;
   };

@@ -46,6 +46,10 @@ bool takesPlainStep(const StepParams& p) {
   return routesPlainly(p) && draws(p, p.dispatch.rowBytes, p.dispatch.tokens);
 }
 
+bool asksForArrays(const StepParams& p) {
+  return takesPlainStep(p) && draws(p, p.dispatch.rowBytes + 1, p.dispatch.tokens);
+}
+
 Step stepFor(const Task& task, const StepParams& p) {
   if (task.step == Step::llRouteDispatch && takesPlainStep(p)) return plainDispatchStep(p);
   const auto takes = [&] { return draws(p, p.combine.rowBytes, p.combine.tokens); };
