@@ -63,7 +63,7 @@ cmake --build "$work/consumer" >"$work/log" || { cat "$work/log"; exit 1; }
 if [ -e "$(dirname "$library")/libmoecomm.a" ]; then
   step "the static library"
   "$work/consumer/consumer_static"
-  ! objdump -p "$work/consumer/consumer_static" | grep 'NEEDED *libmoecomm' || { echo "it is not static"; exit 1; }
+  ! objdump -p "$work/consumer/consumer_static" | grep -E 'NEEDED *lib(moecomm|sodium)' || { echo "it is not static"; exit 1; }
 fi
 
 step "add_subdirectory: all is the library alone"
@@ -118,7 +118,7 @@ if [ -e "$(dirname "$library")/libmoecomm.a" ]; then
   # shellcheck disable=SC2086
   "$cc" -std=c99 "$here/consumer.c" -L"$work/archive" $flags -o "$work/pc_static"
   "$work/pc_static"
-  ! objdump -p "$work/pc_static" | grep 'NEEDED *libmoecomm' || { echo "pkg-config --static is not static"; exit 1; }
+  ! objdump -p "$work/pc_static" | grep -E 'NEEDED *lib(moecomm|sodium)' || { echo "pkg-config --static is not static"; exit 1; }
 fi
 
 step "tools"

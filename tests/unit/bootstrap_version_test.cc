@@ -51,6 +51,16 @@ TEST(BootstrapVersion, AListenerAnswersAnotherVersionWithItsOwn) {
   expectAllWell(inThreads(2, [&](int rank) { Bootstrap::join(id, optionsOf(rank, 2))->barrier(); }));
 }
 
+TEST(BootstrapVersion, RanksThatMissOneSayThatAnotherVersionHasConnected) {
+  const moeUniqueId_t id = createUniqueId(20s, "lo");
+  answerTo(decodeUniqueId(id).addresses.front(), helloOf(3));
+  const Outcome outcome = outcomeOf([&] { Bootstrap::join(id, optionsOf(0, 2, 500ms)); });
+  EXPECT_EQ(outcome.result, moeTimeout);
+  EXPECT_NE(outcome.sentence.find("rank 1 did not join within 500 ms"), std::string::npos) << outcome.sentence;
+  EXPECT_NE(outcome.sentence.find("it speaks bootstrap version 3, this is version 4"), std::string::npos)
+      << outcome.sentence;
+}
+
 TEST(BootstrapVersion, AListenerAnswersNothingToAnotherProtocol) {
   const moeUniqueId_t id = createUniqueId(20s, "lo");
   Bytes hello = helloOf(3);

@@ -232,7 +232,11 @@ void RendezvousServer::checkPatience() {
   for (std::size_t rank = 0; rank < here.size(); ++rank) {
     if (!here[rank]) missing.push_back(static_cast<int>(rank));
   }
-  refuseAll(moeTimeout, fmt::format("{} did not join within {} ms", describeRanks(missing), tired->request.timeoutMs));
+  std::string sentence = fmt::format("{} did not join within {} ms", describeRanks(missing), tired->request.timeoutMs);
+  if (const std::string& other = lobby_.otherVersion(); !other.empty()) {
+    sentence += fmt::format(" (another version of moecomm has connected: {})", other);
+  }
+  refuseAll(moeTimeout, sentence);
 }
 
 ServedMeeting::ServedMeeting(std::vector<Fd> listeners, const Key& secret, milliseconds timeout, int rank)

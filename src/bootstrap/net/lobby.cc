@@ -39,6 +39,7 @@ void Lobby::serve(const PollSet& set) {
   for (Pending& pending : pending_) {
     if (pending.index == kNotArmed) continue;
     pending.link->pump(set.at(pending.index));
+    if (pending.link->otherVersion()) otherVersion_ = pending.link->reason();
     if (pending.link->frameReady()) guests_.push_back(std::move(pending.link));
   }
   std::erase_if(pending_, [](const Pending& pending) { return !pending.link || pending.link->closed(); });

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/deadline.h"
@@ -48,6 +49,10 @@ class Lobby : public Source {
   // memory. None while strangers hold places here. Meanwhile the lobby goes on trying.
   std::optional<Error> shortage(std::chrono::milliseconds patience) const;
 
+  // What the latest connection of another version of the protocol spoke; empty if there was none. Strangers can cause
+  // it.
+  const std::string& otherVersion() const { return otherVersion_; }
+
   void shut();  // closes the listeners and all waiting connections; the lobby stays a source without events
 
   // Connections with a first frame waiting in next(), oldest first.
@@ -73,6 +78,7 @@ class Lobby : public Source {
   Admits admits_;
   std::vector<Pending> pending_;  // oldest first
   std::vector<std::unique_ptr<Link>> guests_;
+  std::string otherVersion_;
   std::size_t listenerIndex_ = 0;  // index of the first one; the others follow
   bool listenerArmed_ = false;
   Clock::time_point acceptAgain_{};  // not before this: the process was out of descriptors
