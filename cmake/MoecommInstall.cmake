@@ -25,7 +25,7 @@ endforeach()
 # Manual pages and completions are made from what the built tools print for --help.
 find_program(MOECOMM_PYTHON3 python3)
 mark_as_advanced(MOECOMM_PYTHON3)
-if(MOECOMM_PYTHON3 AND NOT CMAKE_CROSSCOMPILING)
+if(tools AND MOECOMM_PYTHON3 AND NOT CMAKE_CROSSCOMPILING)
   set(pages ${PROJECT_BINARY_DIR}/tool_pages)
   set(page_maker ${PROJECT_SOURCE_DIR}/scripts/tool_pages.py)
   set(zsh_dir zsh/site-functions)

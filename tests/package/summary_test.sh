@@ -31,9 +31,13 @@ grep -Eq '^--   RDMA: .*because of what was not found: .*libmlx5' "$work/summary
 says 'Sanitizers: thread'
 says 'Installs to: off'
 
+# The library alone can be built and installed.
+configure -DMOECOMM_CUDA=OFF -DMOECOMM_TOOLS=OFF -DMOECOMM_INSTALL=ON
+says 'Installs to: /opt/here'
+
 # A half installed MPI does not matter, because only peers need one.
 PATH=$source/tests/tools/broken_mpi:$PATH configure -DMOECOMM_CUDA=OFF -DMOECOMM_RDMA=OFF -DMOECOMM_SANITIZE= \
-  -DMOECOMM_PERF=ON
+  -DMOECOMM_TOOLS=ON -DMOECOMM_PERF=ON
 grep -Eq '^--   moe_perf: on' "$work/summary" || { cat "$work/summary"; exit 1; }
 
 ! cmake -S "$source" -B "$work/build" -DMOECOMM_LIBRARY_libsodium_a= >"$work/log" 2>&1 || { echo "no libsodium"; exit 1; }
