@@ -1,8 +1,8 @@
-"""Checks of a Buffer's arguments, and the layout of a dispatch by plain torch."""
+"""Checks of a Buffer's arguments."""
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence
 
 import torch
 
@@ -60,21 +60,3 @@ def require_divisible(experts: int, ranks: int) -> int:
     if experts < 1 or experts % ranks != 0:
         raise ValueError(f"num_experts is {experts}, expected a multiple of the {ranks} ranks")
     return experts // ranks
-
-
-def dispatch_layout(
-    topk_idx: torch.Tensor, experts: int, ranks: int, domain_size: int
-) -> Tuple[torch.Tensor, Optional[torch.Tensor], torch.Tensor, torch.Tensor]:
-    """num_tokens_per_rank, num_tokens_per_rdma_rank (None in one domain), num_tokens_per_expert, is_token_in_rank. The
-    device does not wait for the host, and ids out of range count nowhere: the route reports them."""
-    local, tokens = experts // ranks, topk_idx.shape[0]
-    ids = torch.where((topk_idx >= 0) & (topk_idx < experts), topk_idx, experts).long()  # one more bin for the rest
-    ones = torch.ones_like(ids, dtype=torch.int32)
-    per_expert = ones.new_zeros(experts + 1).scatter_add_(0, ids.flatten(), ones.flatten())[:experts]
-    in_rank = torch.zeros((tokens, ranks + 1), dtype=torch.bool, device=ids.device)
-    in_rank.scatter_(1, torch.div(ids, local, rounding_mode="floor"), True)
-    in_rank = in_rank[:, :ranks].contiguous()
-    per_domain = None
-    if domain_size < ranks:
-        per_domain = in_rank.view(tokens, ranks // domain_size, domain_size).any(dim=2).sum(dim=0, dtype=torch.int32)
-    return in_rank.sum(dim=0, dtype=torch.int32), per_domain, per_expert.contiguous(), in_rank
