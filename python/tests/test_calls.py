@@ -33,11 +33,11 @@ RAW = {
 }
 TORCH = {
     **RAW,
-    "deep_ep LL bf16": 188,
-    "deep_ep LL fp8": 202,
-    "deep_ep LL bf16, weights at dispatch": 196,
-    "deep_ep LL bf16, hooks, weights at dispatch": 222,
-    "deep_ep HT": 330,
+    "deep_ep LL bf16": 104,
+    "deep_ep LL fp8": 107,
+    "deep_ep LL bf16, weights at dispatch": 114,
+    "deep_ep LL bf16, hooks, weights at dispatch": 142,
+    "deep_ep HT": 223,
     "Dispatcher forward": 210,
     "Dispatcher forward and backward": 580,
 }
