@@ -45,6 +45,14 @@ class OwnDispatch(OwnCall):
         args, _ = handle._check_dispatch(tokens, arrays, {**DISPATCH_DEFAULTS, **options})
         super().__init__(args, tokens, arrays, options)
 
+    @classmethod
+    def with_route(
+        cls, handle: Handle, topk_idx: Any, topk_weights: Any, rows: Any, out_rows: Any, **options: Any
+    ) -> OwnDispatch:
+        """One for route_dispatch(), after a check of the route's arrays too."""
+        _, _, tokens = handle._take_route(topk_idx, topk_weights, None)
+        return cls(handle, tokens, rows, out_rows, **options)
+
     def dispatch(self, handle: Handle, addresses: Sequence[int], capacity: int, queue: int) -> None:
         """Handle.dispatch() on the stream with the address `queue`."""
         prepared = self._take(addresses, capacity)
@@ -111,3 +119,16 @@ def route(handle: Handle, ids: int, weights: int, tokens: int, queue: int) -> No
     handle._note_route(tokens)
     if handle._fault is not None and handle._fault.value:
         handle._raise_fault()
+
+
+def bound_of(handle: Handle) -> int:
+    """The most tokens of a rank in the next route, on which the checks of arrays depend."""
+    return handle._next_layout.tokens_max
+
+
+def holds_all(handle: Handle, tokens: int, rows: int) -> bool:
+    """Whether arrays of so many rows have room for all that the latest dispatch along the route can have delivered, and
+    the route has so many tokens, and the tokens bound of the next route. Otherwise Handle.combine() has to look."""
+    capacity = handle._capacity
+    unchanged = handle._tokens == tokens and handle._layout is handle._next_layout
+    return unchanged and capacity is not None and rows >= capacity

@@ -38,8 +38,8 @@ TORCH = {
     "deep_ep LL bf16, weights at dispatch": 114,
     "deep_ep LL bf16, hooks, weights at dispatch": 142,
     "deep_ep HT": 223,
-    "Dispatcher forward": 210,
-    "Dispatcher forward and backward": 580,
+    "Dispatcher forward": 145,
+    "Dispatcher forward and backward": 512,
 }
 
 

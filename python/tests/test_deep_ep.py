@@ -130,6 +130,12 @@ def layout(rank):
     assert torch.equal(per_domain, due.view(-1, 2, 2).any(dim=2).sum(dim=0).int())
     assert per_expert.tolist() == [(ids == expert).sum().item() for expert in range(EXPERTS)]
     assert buffer.get_dispatch_layout(ids[:0], EXPERTS)[0].tolist() == [0] * RANKS
+    for dtype in (torch.int32, torch.int64):
+        strays = torch.tensor([[-(2**31), EXPERTS], [2**31 - 1, EXPERTS - 1]], dtype=dtype, device=ids.device)
+        per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(strays, EXPERTS)
+        assert in_rank.tolist() == [[False] * RANKS, [False] * (RANKS - 1) + [True]]
+        assert per_rank.tolist() == [0] * (RANKS - 1) + [1] and per_expert.tolist() == [0] * (EXPERTS - 1) + [1]
+        assert per_expert.data_ptr() % 16 == 0 and per_expert.is_contiguous()
     refuses(ValueError, "num_experts is 6, expected a multiple of the 4 ranks", buffer.get_dispatch_layout, ids, 6)
     buffer.destroy()
     assert make().get_dispatch_layout(ids, EXPERTS)[1] is None  # one domain

@@ -6,6 +6,8 @@ from typing import Any, Optional, Sequence
 
 import torch
 
+from ..torch.memory import form_of
+
 INDEX_TYPES = {torch.int64: "int64", torch.int32: "int32"}
 
 
@@ -36,14 +38,6 @@ def require(
     if contiguous and not value.is_contiguous():
         raise ValueError(f"{name} is not contiguous: shape {tuple(value.shape)}, strides {value.stride()}")
     return value
-
-
-def form_of(tensor: Any) -> Any:
-    """A key with everything that require() checks. None has the key None. Other values that are no plain tensor have a
-    key that is never found."""
-    if tensor.__class__ is torch.Tensor:
-        return tensor.shape, tensor.dtype, tensor.device, tensor.is_contiguous()
-    return None if tensor is None else object()
 
 
 def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -36,7 +36,7 @@ class LayoutMaker:
     def _per_expert(self, topk_idx: torch.Tensor, experts: int) -> torch.Tensor:
         places = (topk_idx + BEFORE).clamp_(BEFORE - 1, BEFORE + experts).long().view(-1)
         counts = self._one.new_zeros(BEFORE + experts + 1)
-        return counts.scatter_add_(0, places, self._one.expand(places.shape))[BEFORE:-1]
+        return counts.scatter_add_(0, places, self._one.expand_as(places))[BEFORE:-1]
 
     def _per_domain(self, in_rank: torch.Tensor) -> Optional[torch.Tensor]:
         if self._domain_size >= self._ranks:

@@ -12,8 +12,9 @@ from ..handle import Handle
 from ..names import CastType
 from ..own_calls import OwnCombine, OwnDispatch
 from ..parts import Cast, Describe
+from ..torch.memory import form_of
 from ..values import integer
-from .checks import INDEX_TYPES, form_of, is_same, require, require_divisible
+from .checks import INDEX_TYPES, is_same, require, require_divisible
 from .events import EventOverlap, Lane
 from .routes import Route, RouteMaker, Routes, collective
 from .taking_part import AT_ONCE, takes_part
