@@ -1,10 +1,11 @@
 """Calls of users that have checked their tensors themselves: moecomm.deep_ep and moecomm.torch. Decision 0097 says why.
 
-prepared.py finds the struct of a call by looking at all arrays. A user that has looked at them already keeps an OwnCall and
-gives it addresses. Unlike a form of prepared.py, it serves any number of tokens and rows.
+prepared.py finds the struct of a call by looking at all arrays. A user that has looked at them already keeps an OwnCall
+and gives it addresses. Unlike a form of prepared.py, it serves any number of tokens and rows.
 
-HandleRing.own_calls has those of a ring. A call takes its OwnCall out of there and puts it back when it has ended, so that
-another thread makes one of its own. After an error it is not put back."""
+HandleRing.own_calls has those of a ring; low_latency.py keeps them with the form of its arguments. A call takes its
+OwnCall out of there and puts it back when it has ended, so that another thread makes one of its own. After an error it
+is not put back."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from .prepared import Prepared, named_arrays, pointers
 class OwnCall:
     """An argument struct. It is made from arrays that pass the checks of a handle, and serves all handles of its ring.
 
-    The user vouches that later arrays have the dtypes, widths and devices of the first ones, that they are contiguous, and
-    that they have room for the rows. `addresses` of a call are in the order of `arrays` and then of the arrays among
+    The user vouches that later arrays have the dtypes, widths and devices of the first ones, that they are contiguous,
+    and that they have room for the rows. `addresses` of a call are in the order of `arrays` and then of the arrays among
     `options`, without those that were None. The user takes part in a call that raises: Handle.take_part()."""
 
     __slots__ = ("_prepared",)

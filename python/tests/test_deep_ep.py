@@ -420,7 +420,29 @@ def refusals(rank):
     refuses(moecomm.InvalidUsage, "explicitly_destroy is False", kept.destroy)
 
 
+def structs(rank):
+    """Dispatches and combines of all batch sizes use the same two structs. A call that raises does not put its struct
+    back, and the next call makes another."""
+    buffer = make()
+    x, ids, weights = inputs(rank)
+    for tokens in (TOKENS, TOKENS - 1, 0, TOKENS):
+        got = send(buffer, x[:tokens], ids[:tokens], weights[:tokens])
+        buffer.combine(got[0], got[4])
+    kept = got[4].route.ring.own_calls
+    assert len(kept) == 2, list(kept)
+    wrong = ids.clone()
+    wrong[0, 0] = EXPERTS
+    if DEVICE == "cpu":
+        refuses(moecomm.InvalidArgument, "topkIdx", send, buffer, x, wrong, weights, num_worst_tokens=RANKS * TOKENS)
+    again = send(buffer, x, ids, weights)
+    assert torch.equal(again[0], got[0]) and len(kept) == 2, list(kept)
+    buffer.destroy()
+
+
 class DeepEpTest(RanksTest):
+    def test_calls_of_all_batch_sizes_share_structs(self):
+        self.run_ranks(structs)
+
     def test_later_batches_may_be_larger(self):
         self.run_ranks(larger_batches)
 

@@ -242,14 +242,14 @@ class HighThroughput:
     internode_dispatch = dispatch
 
     def _maker(self, request: _Request) -> RouteMaker:
-        payload, ids = request.payload, request.ids
-        form = ("dispatch", payload.row_bytes, payload.side_bytes, request.experts, request.topk, ids is None or ids.dtype)
+        payload, ids, sizes = request.payload, request.ids, (request.payload.row_bytes, request.payload.side_bytes)
+        form = ("dispatch", *sizes, request.experts, request.topk, ids is None or ids.dtype)
         found: Optional[RouteMaker] = self.routes.known.get(form)
         if found is None:
             index_type = "int64" if ids is None else INDEX_TYPES[ids.dtype]
-            sizes = ht_sizes(payload.row_bytes, payload.side_bytes, request.topk)
             shape = (request.experts, request.topk, index_type)
-            found = self.routes.high_throughput(*shape, sizes, payload.tokens, layout="flat")
+            most = ht_sizes(*sizes, request.topk)
+            found = self.routes.high_throughput(*shape, most, payload.tokens, layout="flat")
             self.routes.known.keep(form, found)
         return found
 

@@ -146,7 +146,9 @@ class _Shape(NamedTuple):
         return words[self.sources_at :].view(self.places)
 
 
-def _maker(device: torch.device, dtype: torch.dtype, shape: Tuple[int, ...], strides: Tuple[int, ...]) -> MakeTensor:
+def _tensor_maker(
+    device: torch.device, dtype: torch.dtype, shape: Tuple[int, ...], strides: Tuple[int, ...]
+) -> MakeTensor:
     """Makes tensors of this shape. torch.empty would take longer to read the same arguments."""
     return functools.partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)
 
@@ -316,19 +318,19 @@ class LowLatency:
         make_rows = self._rows_maker(places, hidden, torch.float8_e4m3fn if use_fp8 else torch.bfloat16)
         ranges_at = local + local % 2  # aligned to 8 bytes
         sources_at = ranges_at + 2 * local * self.group_size
-        make_words = _maker(self.device, torch.int32, (sources_at + local * places[1],), (1,))
+        make_words = _tensor_maker(self.device, torch.int32, (sources_at + local * places[1],), (1,))
         cast: Optional[CastType] = None
         make_scales: Optional[MakeTensor] = None
         if use_fp8:
             words, word = (-(-hidden // 512), torch.int32) if use_ue8m0 else (hidden // 128, torch.float32)
             cast = "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
-            make_scales = _maker(self.device, word, (*places, words), (words * places[1], 1, places[1]))
-        make_sums = _maker(self.device, torch.bfloat16, (tokens, hidden), (hidden, 1))
+            make_scales = _tensor_maker(self.device, word, (*places, words), (words * places[1], 1, places[1]))
+        make_sums = _tensor_maker(self.device, torch.bfloat16, (tokens, hidden), (hidden, 1))
         made = (cast, hook, make_rows, make_scales, make_sums, make_words)
         return _Shape(maker, tokens, topk, hidden, self.group_size, places, *made, ranges_at, sources_at, {})
 
     def _rows_maker(self, places: Tuple[int, int], hidden: int, dtype: torch.dtype) -> MakeTensor:
-        return _maker(self.device, dtype, (*places, hidden), (places[1] * hidden, hidden, 1))
+        return _tensor_maker(self.device, dtype, (*places, hidden), (places[1] * hidden, hidden, 1))
 
     @takes_part(lambda _: ("combine",))
     def low_latency_combine(
@@ -363,7 +365,8 @@ class LowLatency:
                 raise ValueError("zero_copy is True, but get_next_low_latency_combine_buffer(handle) was not called")
             x = handle.combine_buffer
         form: Tuple[Any, ...] = ("combine", shape.tokens, shape.topk, shape.hidden, shape.places, use_logfmt)
-        form = (*form, async_finish, return_recv_hook, form_of(x), form_of(topk_idx), form_of(topk_weights), form_of(out))
+        arrays = (form_of(x), form_of(topk_idx), form_of(topk_weights), form_of(out))
+        form = (*form, async_finish, return_recv_hook, *arrays)
         calls = self.routes.known.get(form)
         if calls is None:
             self._require_combine(shape, x, topk_idx, topk_weights, use_logfmt, async_finish, return_recv_hook, out)

@@ -22,7 +22,7 @@ AT_ONCE = ("route_dispatch",)
 def takes_part(
     calls: Callable[[Dict[str, Any]], Sequence[str]], handle_at: Optional[int] = None
 ) -> Callable[[Method], Method]:
-    """Decorates a method of a Buffer, as `collective` does. One function does both, because each takes time in every call.
+    """Decorates a method of a Buffer, as `collective` does. One function does both, since each takes time in every call.
 
     calls      of the arguments: the library calls that the method makes, in their order
     handle_at  where a dispatch returns its handle"""

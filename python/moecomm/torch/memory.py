@@ -167,6 +167,13 @@ def form_of(tensor: Any) -> Any:
     return None if tensor is None else object()
 
 
+def kind_of(tensor: Any) -> Any:
+    """form_of() without the number of rows."""
+    if tensor.__class__ is torch.Tensor:
+        return tensor.shape[1:], tensor.dtype, tensor.device, tensor.is_contiguous()
+    return None if tensor is None else object()
+
+
 def require_tensor(value: Any, name: str, axes: Tuple[str, ...]) -> None:
     """Requires a tensor with these axes. The library's binding checks the rest."""
     if not isinstance(value, torch.Tensor):

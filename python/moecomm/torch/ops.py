@@ -22,7 +22,7 @@ from ..handle import Handle
 from ..own_calls import OwnCombine, OwnDispatch, bound_of, holds_all
 from ..parts import Cast, Describe, Grads, Payload
 from ..ring import HandleRing
-from .memory import counts_of, form_of, rows_per_expert
+from .memory import counts_of, kind_of, rows_per_expert
 
 
 class Owner(Protocol):
@@ -164,15 +164,15 @@ def _route_dispatch(
     by_expert: bool,
     outputs: Tuple[Tensor, ...],
 ) -> None:
-    """Handle.route_dispatch(). Arrays of a known form are not checked again. A side has strides, which no form has."""
-    if side is not None:
+    """Handle.route_dispatch(). Arrays of a known kind are not checked again. A side has strides, which no kind has."""
+    if side is not None or (topk_weights is not None and topk_weights.shape != topk_idx.shape):
         options = _dispatch_options(side, cast, by_expert, outputs)
         handle.route_dispatch(topk_idx, topk_weights, rows, outputs[0], stream=stream, **options)
         return
     out, ids, weights, scales = outputs
     room = out.shape[0]
-    form = ("dispatch", form_of(rows), form_of(topk_idx), form_of(topk_weights), cast, room, bound_of(handle))
-    call = ring.own_calls.pop(form, None)
+    key = ("dispatch", kind_of(rows), kind_of(topk_idx), kind_of(topk_weights), cast, room, bound_of(handle))
+    call = ring.own_calls.pop(key, None)
     if call is None:
         options = _dispatch_options(None, cast, by_expert, outputs)
         call = OwnDispatch.with_route(handle, topk_idx, topk_weights, rows, out, **options)
@@ -183,7 +183,7 @@ def _route_dispatch(
     if cast:
         addresses.append(scales.data_ptr())
     call.route_dispatch(handle, *route, addresses, room, 0 if stream is None else stream.cuda_stream)
-    ring.own_calls.keep(form, call)
+    ring.own_calls.keep(key, call)
 
 
 def _dispatch_fake(
@@ -229,22 +229,23 @@ def _combine(
     bias: Optional[Tensor] = None,
     grads: Tuple[Tensor, ...] = (),
 ) -> Tensor:
-    """Handle.combine(). Arrays of a known form are not checked again, if there are as many rows as the dispatch delivered
+    """Handle.combine(). Arrays of a known kind are not checked again, if there are as many rows as the dispatch delivered
     at most. grads: those of Grads."""
     ring, stream = owner.ring, owner.stream()
     handle = ring.use(int(ticket.item()))
     out = rows.new_empty((tokens, rows.shape[1]))
     options: Dict[str, Any] = dict(weights=weights, bias0=bias, grads=Grads(*grads) if grads else None)
-    if not holds_all(handle, tokens, min(one.shape[0] for one in (rows, *grads[:1]))):
+    fits = bias is None or bias.shape == out.shape
+    if not fits or not holds_all(handle, tokens, min(one.shape[0] for one in (rows, *grads[:1]))):
         handle.combine(rows, out, stream=stream, **options)
         return out
-    form = ("combine", form_of(rows), form_of(bias), weights, tokens, *map(form_of, grads), bound_of(handle))
-    call = ring.own_calls.pop(form, None)
+    key = ("combine", kind_of(rows), kind_of(bias), weights, *map(kind_of, grads), bound_of(handle))
+    call = ring.own_calls.pop(key, None)
     if call is None:
         call = OwnCombine(handle, tokens, rows, out, **options)
     addresses = [one.data_ptr() for one in (rows, out, bias, *grads) if one is not None]
     call.combine(handle, addresses, 0 if stream is None else stream.cuda_stream)
-    ring.own_calls.keep(form, call)
+    ring.own_calls.keep(key, call)
     return out
 
 
