@@ -31,8 +31,15 @@ class OwnCall:
         given = (*arrays, *(array for _, array in named_arrays(options)))
         addresses = [address(array) for array in given if array is not None]
         self._prepared = Prepared(args, tokens, None)
-        self._prepared.learn(pointers(args, self._names, arrays, options), addresses)
+        learned = self._prepared.learn(pointers(args, self._names, arrays, options), addresses)
+        assert learned, "a struct has another pointer than its array"
         self._prepared.busy.release()
+
+    def _take(self, addresses: Sequence[int]) -> Prepared:
+        """The struct with these addresses, held for a call."""
+        held = self._prepared.use(addresses, None)
+        assert held, "two calls have the same struct"
+        return self._prepared
 
 
 class OwnDispatch(OwnCall):
@@ -56,7 +63,8 @@ class OwnDispatch(OwnCall):
 
     def dispatch(self, handle: Handle, addresses: Sequence[int], capacity: int, queue: int) -> None:
         """Handle.dispatch() on the stream with the address `queue`."""
-        prepared = self._take(addresses, capacity)
+        prepared = self._take(addresses)
+        prepared.args.outRowsMax = prepared.capacity = capacity
         pointer = handle._pointer or handle._require_alive()
         handle._native.call(handle._library.moeDispatch, pointer, prepared.reference, queue)
         handle._note_dispatch(prepared, (), {})
@@ -73,19 +81,14 @@ class OwnDispatch(OwnCall):
         kept: Tuple[Any, ...] = (),
     ) -> None:
         """Handle.route_dispatch(). kept: the tensors, which a send-only call keeps until complete()."""
-        prepared = self._take(addresses, capacity)
+        prepared = self._take(addresses)
+        prepared.args.outRowsMax = prepared.capacity = capacity
         pointer = handle._pointer or handle._require_alive()
         handle._native.call(
             handle._library.moeRouteDispatch, pointer, ids, weights, tokens, prepared.reference, queue
         )
         handle._note_route(tokens)
         handle._note_dispatch(prepared, kept, {})
-
-    def _take(self, addresses: Sequence[int], capacity: int) -> Prepared:
-        prepared = self._prepared
-        prepared.use(addresses, None)
-        prepared.args.outRowsMax = prepared.capacity = capacity
-        return prepared
 
 
 class OwnCombine(OwnCall):
@@ -101,8 +104,7 @@ class OwnCombine(OwnCall):
 
     def combine(self, handle: Handle, addresses: Sequence[int], queue: int, kept: Tuple[Any, ...] = ()) -> None:
         """Handle.combine(). kept: the tensors, which a send-only call keeps until complete()."""
-        prepared = self._prepared
-        prepared.use(addresses, None)
+        prepared = self._take(addresses)
         pointer = handle._pointer or handle._require_alive()
         handle._native.call(handle._library.moeCombine, pointer, prepared.reference, queue)
         handle._note_combine(prepared, kept, {})

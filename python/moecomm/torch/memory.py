@@ -150,10 +150,10 @@ class CurrentStream:
     def get(self) -> Any:
         if self._index is None or _address_of_current is None:
             return torch.cuda.current_stream(self._device)
-        address = _address_of_current(self._index)
-        if self._known[0] != address:
-            self._known = (address, torch.cuda.current_stream(self._device))
-        return self._known[1]
+        address, known = _address_of_current(self._index), self._known  # which another thread may replace
+        if known[0] != address:
+            known = self._known = (address, torch.cuda.current_stream(self._device))
+        return known[1]
 
 
 _address_of_current: Optional[Callable[[int], int]] = getattr(torch._C, "_cuda_getCurrentRawStream", None)
