@@ -8,6 +8,7 @@ binding calls, with argument structs that are made once."""
 from __future__ import annotations
 
 import ctypes
+import itertools
 import pathlib
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
@@ -147,24 +148,32 @@ def deep_ep_paths(buffer: Any, shape: Shape, ids: Any, rows: Any, weights: Any) 
         _, _, hook = buffer.low_latency_combine(got, ids, weights, handle, return_recv_hook=True)
         hook()
 
-    def high_throughput() -> None:
-        per_rank, _, per_expert, mask, _ = buffer.get_dispatch_layout(ids, experts)
-        got = buffer.dispatch(
-            rows,
-            topk_idx=ids,
-            topk_weights=weights,
-            num_tokens_per_rank=per_rank,
-            is_token_in_rank=mask,
-            num_tokens_per_expert=per_expert,
-        )
-        buffer.combine(got[0], got[4])
+    def high_throughput(least: int) -> Callable[[], None]:
+        sizes = range(most, max(least, 1) - 1, -1)
+        batches = itertools.cycle([(rows[:size], ids[:size], weights[:size]) for size in sizes])
+
+        def step() -> None:
+            x, topk_idx, topk_weights = next(batches)
+            per_rank, _, per_expert, mask, _ = buffer.get_dispatch_layout(topk_idx, experts)
+            got = buffer.dispatch(
+                x,
+                topk_idx=topk_idx,
+                topk_weights=topk_weights,
+                num_tokens_per_rank=per_rank,
+                is_token_in_rank=mask,
+                num_tokens_per_expert=per_expert,
+            )
+            buffer.combine(got[0], got[4])
+
+        return step
 
     return [
         Path("deep_ep LL bf16", low_latency(use_fp8=False)),
         Path("deep_ep LL fp8", low_latency(use_fp8=True)),
         Path("deep_ep LL bf16, weights at dispatch", low_latency(use_fp8=False, topk_weights=weights)),
         Path("deep_ep LL bf16, hooks, weights at dispatch", low_latency_hooks),
-        Path("deep_ep HT", high_throughput, captures=False),
+        Path("deep_ep HT", high_throughput(most), captures=False),
+        Path("deep_ep HT, half to all of these tokens", high_throughput(most // 2), captures=False),
     ]
 
 

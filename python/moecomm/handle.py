@@ -154,7 +154,8 @@ class Handle(HandleQueries, HandleRefusals):
         errors.check(self._library, result, owner)
 
     def _call(self, function: str, *arguments: Any) -> None:
-        self._run(getattr(self._library, function), *arguments)
+        pointer = self._pointer or self._require_alive()
+        self._native.call(getattr(self._library, function), pointer, *arguments)
 
     def _run(self, function: Any, *arguments: Any) -> None:
         self._native.call(function, self._pointer or self._require_alive(), *arguments)

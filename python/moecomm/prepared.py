@@ -244,7 +244,7 @@ def fields_beside_arrays(value: Any, other: Any) -> Iterator[Tuple[str, Any, Any
             yield name, one, another
 
 
-def _pointers(
+def pointers(
     args: Any, names: Sequence[Optional[str]], arrays: Tuple[Any, ...], options: Mapping[str, Any]
 ) -> Iterator[Optional[Tuple[Any, str]]]:
     """Struct and field for each address of a form, in the form's order; None for an address that is not an argument."""
@@ -371,7 +371,7 @@ class PreparedCalls:
         """Checked arguments, held, for later calls of `form` to find. names: of `arrays` in the struct."""
         prepared = Prepared(args, arguments.tokens, arguments.room)
         if form and arguments.reusable:
-            prepared.reusable = prepared.learn(_pointers(args, names, arrays, options), addresses)
+            prepared.reusable = prepared.learn(pointers(args, names, arrays, options), addresses)
             if prepared.reusable:
                 self._by_form.keep(form, prepared)
         return prepared

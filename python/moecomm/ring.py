@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from . import errors
 from .handle import Handle
+from .prepared import Forms
 from .values import integer
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class HandleRing:
             self._add()
         self._next = 0
         self.given_out = 0  # calls of next()
+        self.own_calls: Forms[Any] = Forms()  # OwnCalls of the ring's owner: see own_calls.py
         self._given: Optional[Tuple[int, bool, int]] = None  # by next() and not committed: place, backward, routes by then
         self._latest: Optional[Tuple[Handle, int]] = None  # by next(), with its calls by then
 
@@ -85,7 +87,8 @@ class HandleRing:
     def next(self, backward: bool = False) -> Tuple[int, Handle]:
         """Ticket and handle of the next route. All ranks call it alike. Without a route it returns the same again.
         backward: a backward pass will follow, a dispatch and then a combine along the route: see note()."""
-        self._settle()
+        if self._given is not None:
+            self._settle()
         if not self.handles:
             raise errors.InvalidUsage("the handles have been destroyed")
         place = self._choose()
@@ -95,7 +98,7 @@ class HandleRing:
         return self._next, found
 
     def _settle(self) -> None:
-        """Commits a route that was made, but raised."""
+        """Commits the route of the latest next(), if it was made, but raised."""
         if self._given is not None and self.handles[self._given[0]].routes != self._given[2]:
             self.commit()
 
@@ -126,8 +129,10 @@ class HandleRing:
 
     def use(self, ticket: int) -> Handle:
         """The handle of an earlier route. Raises InvalidUsage if a later route has taken its handle."""
-        self._settle()
-        ticket = integer(ticket, "ticket", 0, 2**63 - 1)
+        if self._given is not None:
+            self._settle()
+        if ticket.__class__ is not int or ticket < 0:
+            ticket = integer(ticket, "ticket", 0, 2**63 - 1)
         if ticket >= self._next:
             raise errors.InvalidUsage(f"ticket {ticket} has not been given out: {self._next} routes have been made")
         place = self._places.get(ticket)

@@ -130,6 +130,12 @@ def layout(rank):
     assert torch.equal(per_domain, due.view(-1, 2, 2).any(dim=2).sum(dim=0).int())
     assert per_expert.tolist() == [(ids == expert).sum().item() for expert in range(EXPERTS)]
     assert buffer.get_dispatch_layout(ids[:0], EXPERTS)[0].tolist() == [0] * RANKS
+    for dtype in (torch.int32, torch.int64):
+        strays = torch.tensor([[-(2**31), EXPERTS], [2**31 - 1, EXPERTS - 1]], dtype=dtype, device=ids.device)
+        per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(strays, EXPERTS)
+        assert in_rank.tolist() == [[False] * RANKS, [False] * (RANKS - 1) + [True]]
+        assert per_rank.tolist() == [0] * (RANKS - 1) + [1] and per_expert.tolist() == [0] * (EXPERTS - 1) + [1]
+        assert per_expert.data_ptr() % 16 == 0 and per_expert.is_contiguous()
     refuses(ValueError, "num_experts is 6, expected a multiple of the 4 ranks", buffer.get_dispatch_layout, ids, 6)
     buffer.destroy()
     assert make().get_dispatch_layout(ids, EXPERTS)[1] is None  # one domain
@@ -414,7 +420,29 @@ def refusals(rank):
     refuses(moecomm.InvalidUsage, "explicitly_destroy is False", kept.destroy)
 
 
+def structs(rank):
+    """Dispatches and combines of all batch sizes use the same two structs. A call that raises does not put its struct
+    back, and the next call makes another."""
+    buffer = make()
+    x, ids, weights = inputs(rank)
+    for tokens in (TOKENS, TOKENS - 1, 0, TOKENS):
+        got = send(buffer, x[:tokens], ids[:tokens], weights[:tokens])
+        buffer.combine(got[0], got[4])
+    kept = got[4].route.ring.own_calls
+    assert len(kept) == 2, list(kept)
+    wrong = ids.clone()
+    wrong[0, 0] = EXPERTS
+    if DEVICE == "cpu":
+        refuses(moecomm.InvalidArgument, "topkIdx", send, buffer, x, wrong, weights, num_worst_tokens=RANKS * TOKENS)
+    again = send(buffer, x, ids, weights)
+    assert torch.equal(again[0], got[0]) and len(kept) == 2, list(kept)
+    buffer.destroy()
+
+
 class DeepEpTest(RanksTest):
+    def test_calls_of_all_batch_sizes_share_structs(self):
+        self.run_ranks(structs)
+
     def test_later_batches_may_be_larger(self):
         self.run_ranks(larger_batches)
 

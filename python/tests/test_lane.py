@@ -8,6 +8,7 @@ from support_ranks import SKIP, torch
 
 if SKIP is None:
     from moecomm.deep_ep import events
+    from moecomm.torch import memory
 
 
 class Stream:
@@ -58,6 +59,15 @@ class LaneTest(unittest.TestCase):
         begin = ["own waits for current", "current keeps made"]
         self.assertEqual(self.run_call(asynchronous=True), [*begin, "own keeps used", "own keeps out"])
         self.assertEqual(self.run_call(asynchronous=True, there=True), [*begin, "current keeps out", "own keeps used"])
+
+    def test_the_current_stream_is_asked_for_when_its_address_changes(self):
+        made = mock.Mock(side_effect=["first", "second", "first again"])
+        addresses = mock.Mock(side_effect=[16, 16, 32, 32, 16])
+        with mock.patch.object(memory, "_address_of_current", addresses), mock.patch("torch.cuda.current_stream", made):
+            current = memory.CurrentStream(torch.device("cuda", 1))
+            found = [current.get() for _ in range(5)]
+        self.assertEqual(found, ["first", "first", "second", "second", "first again"])
+        self.assertEqual(made.call_args_list, [mock.call(torch.device("cuda", 1))] * 3)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import unittest
 from support import MISSING, numpy as np, world
 
 from moecomm import Cast, Describe, Grads, Payload, Ready, _native, options
-from moecomm.prepared import FORMS_MAX, Prepared, PreparedCalls, _pointers, form_of
+from moecomm.prepared import FORMS_MAX, Prepared, PreparedCalls, form_of, pointers
 
 EXPERTS, TOPK, HIDDEN, TOKENS = 6, 2, 16, 5
 
@@ -321,7 +321,7 @@ class FormsTest(unittest.TestCase):
         arrays = (0x7000, 0x6000)
         form, addresses = form_of((), arrays, given)
         calls, prepared = PreparedCalls(), Prepared(args, 1, None)
-        self.assertTrue(prepared.learn(_pointers(args, (None, "rows"), arrays, given), addresses))
+        self.assertTrue(prepared.learn(pointers(args, (None, "rows"), arrays, given), addresses))
         del cast, payloads  # the arguments keep them
         calls._by_form.keep(form, prepared)
         prepared.busy.release()
@@ -333,7 +333,7 @@ class FormsTest(unittest.TestCase):
         self.assertEqual(getattr(args.payloads[1], "in"), 0x105000)
         self.assertIsNone(getattr(args.payloads[0], "in"))
         wrong = [0x7000, 0x6000, 0x1000, 0x2000, 0x3000, 0x5000, 0x9000]
-        self.assertFalse(Prepared(args, 1, None).learn(_pointers(args, (None, "rows"), arrays, given), wrong))
+        self.assertFalse(Prepared(args, 1, None).learn(pointers(args, (None, "rows"), arrays, given), wrong))
 
 
 if __name__ == "__main__":

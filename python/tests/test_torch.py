@@ -412,6 +412,28 @@ def refusals(rank):
     refuses(ValueError, "device is meta", moecomm.torch.communicator, device="meta")
 
 
+def known_kinds(rank):
+    """All batch sizes use the same two structs, and tensors of other kinds are refused after them as before them."""
+    with join() as comm:
+        moe = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK, layout="expert-major", out_rows_max="worst")
+        rows, ids, weights = inputs(rank)
+        for tokens in (TOKENS, TOKENS - 1, 0, TOKENS):
+            got = moe.dispatch(rows[:tokens], ids[:tokens], weights[:tokens])
+            sums = moe.combine(got.rows, got, weights="apply")
+        kept = moe.ring.own_calls
+        assert len(kept) == 2, list(kept)
+        refuses(TypeError, "topk_weights holds float64", moe.dispatch, rows, ids, weights.double())
+        refuses(ValueError, "topk_weights has shape", moe.dispatch, rows, ids, weights[1:])
+        refuses(ValueError, "topk_idx has shape", moe.dispatch, rows, ids[:, :2].contiguous(), weights)
+        refuses(ValueError, "rows is not contiguous", moe.dispatch, rows.repeat(1, 2)[:, ::2], ids, weights)
+        got = moe.dispatch(rows, ids, weights)
+        refuses(ValueError, "rows has shape", moe.combine, got.rows[:1], got, weights="apply")
+        got = moe.dispatch(rows, ids, weights)
+        refuses(ValueError, "bias0 has shape", moe.combine, got.rows, got, bias=rows[1:])
+        got = moe.dispatch(rows, ids, weights)
+        assert torch.equal(moe.combine(got.rows, got, weights="apply"), sums) and len(kept) == 2, list(kept)
+
+
 def one_refuses(rank):
     """All ranks hear at once that rank 1 has refused a call, and their rings stay in step."""
     rows, ids, weights = inputs(rank)
@@ -499,6 +521,9 @@ class TorchTest(RanksTest):
 
     def test_window_tensors(self):
         self.run_ranks(windows)
+
+    def test_batches_share_structs(self):
+        self.run_ranks(known_kinds)
 
     def test_refusals_name_argument_and_value(self):
         self.run_ranks(refusals)

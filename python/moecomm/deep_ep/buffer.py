@@ -9,10 +9,11 @@ import torch
 from .. import errors
 from ..torch.groups import Members, place_of
 from ..values import integer
-from .checks import INDEX_TYPES, dispatch_layout, require, require_divisible
+from .checks import INDEX_TYPES, require, require_divisible
 from .dispatch_handle import Place
 from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import HighThroughput
+from .layout import LayoutMaker
 from .low_latency import LowLatency
 from .routes import Routes, agree
 from .settings import Config, low_latency_size_hint
@@ -76,6 +77,7 @@ class Buffer(HighThroughput, LowLatency):
         self.place = Place(self.rank, self.group_size, self.domain_size, self.device)
         self.sums_weights = bool(settings["sum_weights"])
         self.lane = Lane(self.device)
+        self._layout = LayoutMaker(self.group_size, self.domain_size, self.device)
         self.routes = Routes(members, self.device, settings, 0 if allow_nvlink_for_low_latency_mode else 1)
         self._local: Dict[bool, torch.Tensor] = {}
 
@@ -193,7 +195,7 @@ class Buffer(HighThroughput, LowLatency):
         require_divisible(num_experts, self.group_size)
         stream = self.lane.start(None, previous_event, async_finish)
         with self.lane.on(stream):
-            found = dispatch_layout(topk_idx, num_experts, self.group_size, self.domain_size)
+            found = self._layout.make(topk_idx, num_experts)
         return (*found, self.lane.finish(stream, async_finish, (topk_idx,), found))
 
     def _sms(self, config: Optional[Config]) -> int:

@@ -1,10 +1,12 @@
-"""Checks of a Buffer's arguments, and the layout of a dispatch by plain torch."""
+"""Checks of a Buffer's arguments."""
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence
 
 import torch
+
+from ..torch.memory import form_of
 
 INDEX_TYPES = {torch.int64: "int64", torch.int32: "int32"}
 
@@ -38,14 +40,6 @@ def require(
     return value
 
 
-def form_of(tensor: Any) -> Any:
-    """A key with everything that require() checks. None has the key None. Other values that are no plain tensor have a
-    key that is never found."""
-    if tensor.__class__ is torch.Tensor:
-        return tensor.shape, tensor.dtype, tensor.device, tensor.is_contiguous()
-    return None if tensor is None else object()
-
-
 def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors are one, or the same view of the same memory."""
     if one is other:
@@ -60,21 +54,3 @@ def require_divisible(experts: int, ranks: int) -> int:
     if experts < 1 or experts % ranks != 0:
         raise ValueError(f"num_experts is {experts}, expected a multiple of the {ranks} ranks")
     return experts // ranks
-
-
-def dispatch_layout(
-    topk_idx: torch.Tensor, experts: int, ranks: int, domain_size: int
-) -> Tuple[torch.Tensor, Optional[torch.Tensor], torch.Tensor, torch.Tensor]:
-    """num_tokens_per_rank, num_tokens_per_rdma_rank (None in one domain), num_tokens_per_expert, is_token_in_rank. The
-    device does not wait for the host, and ids out of range count nowhere: the route reports them."""
-    local, tokens = experts // ranks, topk_idx.shape[0]
-    ids = torch.where((topk_idx >= 0) & (topk_idx < experts), topk_idx, experts).long()  # one more bin for the rest
-    ones = torch.ones_like(ids, dtype=torch.int32)
-    per_expert = ones.new_zeros(experts + 1).scatter_add_(0, ids.flatten(), ones.flatten())[:experts]
-    in_rank = torch.zeros((tokens, ranks + 1), dtype=torch.bool, device=ids.device)
-    in_rank.scatter_(1, torch.div(ids, local, rounding_mode="floor"), True)
-    in_rank = in_rank[:, :ranks].contiguous()
-    per_domain = None
-    if domain_size < ranks:
-        per_domain = in_rank.view(tokens, ranks // domain_size, domain_size).any(dim=2).sum(dim=0, dtype=torch.int32)
-    return in_rank.sum(dim=0, dtype=torch.int32), per_domain, per_expert.contiguous(), in_rank

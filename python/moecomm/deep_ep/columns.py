@@ -11,7 +11,9 @@ import torch
 from ..handle import Handle
 from ..handle_refusals import took_part
 from ..parts import Describe, Grads
+from . import sending
 from .events import Lane
+from .routes import Route
 from .settings import round_up
 
 SUMMED = (torch.bfloat16, torch.float16, torch.float32)
@@ -86,20 +88,22 @@ def dispatch(
 
 
 def combine(
+    route: Route,
     native: Handle,
-    sizes: Sizes,
     lane: Lane,
     rows: Array,
     biases: Dict[str, Any],
     grads: Optional[Grads],
-    **options: Any,
+    sms: int,
+    stream: Any,
 ) -> None:
-    """Handle.combine of rows. `lane`: the Lane to which the stream in options belongs."""
+    """Handle.combine of checked rows along a route of `native`. `lane`: the Lane of the stream."""
+    sizes = route.group.sizes
     if fits(rows.given, sizes):
-        native.combine(rows.given, rows.out, grads=grads, **options, **biases)
+        sending.combine(route.ring, native, rows.given, rows.out, biases, grads, sms, stream)
     else:
-        with lane.on(options["stream"]):
-            _combine_columns(native, sizes, rows, biases, grads, **options)
+        with lane.on(stream):
+            _combine_columns(native, sizes, rows, biases, grads, sms=sms, stream=stream)
 
 
 def _combine_columns(

@@ -17,7 +17,7 @@ from .checks import INDEX_TYPES, require, require_divisible
 from .columns import SUMMED
 from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import Payload, Rows, scales_of, unpack_bias
-from .routes import Route, RouteMaker, Routes, agree, collective
+from .routes import Route, RouteMaker, Routes, agree
 from .settings import ht_sizes, round_up
 from .taking_part import AT_ONCE, ROUTED, takes_part
 
@@ -207,8 +207,7 @@ class ElasticBuffer:
         """The torch.cuda.Stream on which calls are queued; None on CPUs."""
         return self.lane.stream
 
-    @collective
-    @takes_part(_calls)
+    @takes_part(_calls, handle_at=3)
     def dispatch(
         self,
         x: Rows,
@@ -374,7 +373,6 @@ class ElasticBuffer:
         event = self.lane.finish(stream, call.asynchronous, used, made, outputs, call.allocates_there)
         return received, ids, out_weights, handle, event
 
-    @collective
     @takes_part(lambda _: ("combine",))
     def combine(
         self,
@@ -414,9 +412,8 @@ class ElasticBuffer:
             if topk_weights is not None:
                 grads = combined_weights.with_rows(topk_weights, handle.tokens, handle.topk)
         handle.route.note("combine")
-        options: Any = dict(sms=integer(num_sms, "num_sms"), stream=stream)
-        rows = columns.Array(x, out)
-        columns.combine(native, handle.route.group.sizes, self.lane, rows, biases, grads, **options)
+        sms, rows = integer(num_sms, "num_sms"), columns.Array(x, out)
+        columns.combine(handle.route, native, self.lane, rows, biases, grads, sms, stream)
         weights = None if grads is None else grads.out_weight_grads
         used, outputs = (x, topk_weights, *biases.values()), (out, weights)
         return out, weights, self.lane.finish(stream, async_with_compute_stream, used, (), outputs, there)

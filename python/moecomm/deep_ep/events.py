@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Iterable, Optional, Tuple, Union
+from typing import Any, Callable, ContextManager, Iterable, Optional, Union
 
 import torch
 
 from ..comm import Communicator
-from ..torch.memory import order_of
+from ..torch.memory import CurrentStream, order_of
 
 _cuda: Any = torch.cuda  # whose classes have no annotations
 
@@ -83,19 +83,11 @@ class Lane:
     def __init__(self, device: torch.device):
         self.device = device
         self.stream: Any = _cuda.Stream(device, priority=-1) if device.type == "cuda" else None
-        self._known: Tuple[int, Any] = (-1, None)  # address and object of the current stream of the latest call
+        self._current = CurrentStream(device)
 
     def current(self) -> Any:
-        """The caller's stream; None on CPUs. Where torch tells the stream's address, in a tenth of the time, the object is
-        asked for only when the address changes."""
-        if self.stream is None:
-            return None
-        if _address_of_current is None or self.device.index is None:
-            return torch.cuda.current_stream(self.device)
-        address = _address_of_current(self.device.index)
-        if self._known[0] != address:
-            self._known = (address, torch.cuda.current_stream(self.device))
-        return self._known[1]
+        """The caller's stream; None on CPUs."""
+        return None if self.stream is None else self._current.get()
 
     def start(
         self,
@@ -155,4 +147,3 @@ class Lane:
 
 
 _NO_CHANGE: ContextManager[Any] = contextlib.nullcontext()
-_address_of_current: Optional[Callable[[int], int]] = getattr(torch._C, "_cuda_getCurrentRawStream", None)

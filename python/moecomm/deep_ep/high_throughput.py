@@ -9,14 +9,15 @@ import torch
 from .. import errors, parts
 from ..handle import Handle
 from ..handle_refusals import was_refused
+from ..own_calls import route as route_at
 from ..torch.memory import counts_of
 from ..values import integer
-from . import columns, combined_weights
+from . import columns, combined_weights, sending
 from .checks import INDEX_TYPES, require, require_divisible
 from .columns import SUMMED
 from .dispatch_handle import DispatchHandle, Place, require_handle
 from .events import EventOverlap, Lane
-from .routes import Routes, collective
+from .routes import RouteMaker, Routes
 from .settings import Config, ht_sizes, round_up
 from .taking_part import AT_ONCE, ROUTED, takes_part
 
@@ -47,8 +48,14 @@ def scales_of(received: Rows) -> Tuple[torch.Tensor, ...]:
     return received[1:] if isinstance(received, tuple) else ()
 
 
+def round_all_up(counts: List[int], multiple: int) -> List[int]:
+    return counts if multiple == 1 else [round_up(count, multiple) for count in counts]
+
+
 def unpack_bias(bias: Any, x: torch.Tensor, tokens: int) -> Dict[str, Any]:
     """bias0 and bias1 of Handle.combine."""
+    if bias is None:
+        return {}
     biases = bias if isinstance(bias, tuple) else (bias,)
     if len(biases) > 2:
         raise ValueError(f"bias is a tuple of {len(biases)}, expected one or two")
@@ -99,7 +106,8 @@ class Payload:
         """Prepares the scales, on torch's current stream."""
         if self.scales is not None:
             padding = self.side_bytes // self.scales.element_size() - self.scales.shape[1]
-            self.side = torch.nn.functional.pad(self.scales, (0, padding)).contiguous()
+            padded = torch.nn.functional.pad(self.scales, (0, padding)) if padding else self.scales
+            self.side = padded.contiguous()
 
     def beside(self, out_side: Optional[torch.Tensor]) -> Tuple[parts.Payload, ...]:
         """The payloads of Handle.dispatch, after pack()."""
@@ -170,8 +178,7 @@ class HighThroughput:
 
     # ---- High throughput ---------------------------------------------------------------------------------------------
 
-    @collective
-    @takes_part(lambda given: AT_ONCE if given.get("num_worst_tokens") else ROUTED)
+    @takes_part(lambda given: AT_ONCE if given.get("num_worst_tokens") else ROUTED, handle_at=4)
     def dispatch(
         self,
         x: Rows,
@@ -234,49 +241,77 @@ class HighThroughput:
 
     internode_dispatch = dispatch
 
+    def _maker(self, request: _Request) -> RouteMaker:
+        payload, ids, sizes = request.payload, request.ids, (request.payload.row_bytes, request.payload.side_bytes)
+        form = ("dispatch", *sizes, request.experts, request.topk, ids is None or ids.dtype)
+        found: Optional[RouteMaker] = self.routes.known.get(form)
+        if found is None:
+            index_type = "int64" if ids is None else INDEX_TYPES[ids.dtype]
+            shape = (request.experts, request.topk, index_type)
+            most = ht_sizes(*sizes, request.topk)
+            found = self.routes.high_throughput(*shape, most, payload.tokens, layout="flat")
+            self.routes.known.keep(form, found)
+        return found
+
     def _send(self, request: _Request, call: _Call) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
         payload, ids, weights, worst = request.payload, request.ids, request.weights, request.worst
-        topk = request.topk
-        index_type = "int64" if ids is None else INDEX_TYPES[ids.dtype]
-        sizes = ht_sizes(payload.row_bytes, payload.side_bytes, topk)
-        maker = self.routes.high_throughput(
-            request.experts, topk, index_type, sizes, payload.tokens, layout="flat"
-        )
+        maker = self._maker(request)
         # torch.autograd.Function.forward turns gradients off, but tensors still know there whether they require some.
         route, native = maker.next(backward=payload.rows.requires_grad)
-        stream = self.lane.start(maker.comm, call.previous_event, call.async_finish)
-        with self.lane.on(stream):
-            payload.pack()
-            sent = ids if request.mask is None else ids_of_mask(request.mask, topk)
+        stream = self.lane.start(maker.ring.comm, call.previous_event, call.async_finish)
+        queue = 0 if stream is None else stream.cuda_stream
+        sent = ids
+        if sent is None or payload.scales is not None:
+            with self.lane.on(stream):
+                payload.pack()
+                sent = self._ids_of(request)
+        routed = sent.data_ptr(), 0 if weights is None else weights.data_ptr(), payload.tokens
         rows, counts = worst, []
         if worst == 0:
             try:
-                native.route(sent, weights, stream=stream)
+                route_at(native, *routed, queue)
                 maker.commit()
                 found = counts_of(native, stream)
             except errors.MoeError as error:
                 if not self.grow(native, stream, error, payload.tokens, maker.tokens_max):
                     raise
                 return self._send(request, call)
-            rows, counts = found.rows, [round_up(count, request.alignment) for count in found.rows_per_expert]
+            rows, counts = found.rows, round_all_up(found.rows_per_expert, request.alignment)
         with self.lane.on(stream if call.allocates_there else None):
-            out, out_side = payload.output(rows)
-            out_ids = None if ids is None else ids.new_empty((rows, topk))
-            out_weights = None if weights is None else weights.new_empty((rows, topk))
-        described = parts.Describe(out_topk_idx=out_ids, out_topk_weights=out_weights)
-        options: Any = dict(payloads=payload.beside(out_side), describe=described)
-        if worst == 0:
-            native.dispatch(payload.rows, out, sms=call.sms, stream=stream, **options)
-        else:
-            options.update(pad_indices=True, sms=call.sms)
-            native.route_dispatch(sent, weights, payload.rows, out, stream=stream, **options)
+            out = self._outputs(request, rows)
+        try:
+            sending.dispatch(
+                maker.ring, native, payload.rows, payload.side, out, call.sms, queue, routed if worst else None
+            )
+        except Exception as error:  # noqa: B902
+            native.take_part("route_dispatch" if worst else "dispatch", error, stream)
+            raise
+        if worst:
             maker.commit()
-        with self.lane.on(stream):
-            received = payload.unpack(out, out_side)
-        used, outputs = (payload.rows, payload.scales, ids, request.mask, weights), (out, out_ids, out_weights)
+        received: Rows = out.rows
+        if out.side is not None:
+            with self.lane.on(stream):
+                received = payload.unpack(out.rows, out.side)
+        used, outputs = (payload.rows, payload.scales, ids, request.mask, weights), (out.rows, out.ids, out.weights)
         event = self.lane.finish(stream, call.async_finish, used, scales_of(received), outputs, call.allocates_there)
-        handle = DispatchHandle(route, payload.tokens, rows, None if ids is None else topk, self.place)
-        return received, out_ids, out_weights, counts, handle, event
+        handle = DispatchHandle(route, payload.tokens, rows, None if ids is None else request.topk, self.place)
+        return received, out.ids, out.weights, counts, handle, event
+
+    def _ids_of(self, request: _Request) -> torch.Tensor:
+        """The ids that are routed, on torch's current stream."""
+        if request.ids is not None:
+            return request.ids
+        assert request.mask is not None
+        return ids_of_mask(request.mask, request.topk)
+
+    def _outputs(self, request: _Request, rows: int) -> sending.Outputs:
+        """Outputs for this many rows, on torch's current stream."""
+        ids, weights, entries = request.ids, request.weights, (rows, request.topk)
+        return sending.Outputs(
+            *request.payload.output(rows),
+            None if ids is None else ids.new_empty(entries),
+            None if weights is None else weights.new_empty(entries),
+        )
 
     def grow(self, native: Handle, stream: Any, error: errors.MoeError, tokens: int, bound: int) -> bool:
         """After a route that raised `error`: whether some rank had more tokens than the communicator takes, and nothing
@@ -369,7 +404,6 @@ class HighThroughput:
         if exchanges and routes and not getattr(error, "is_behind_exchange", False):
             self.routes.members.all_gather(str(error))
 
-    @collective
     @takes_part(lambda _: ("combine",))
     def combine(
         self,
@@ -401,7 +435,6 @@ class HighThroughput:
         x, biases = self._require_summable(x, require_handle(handle), topk_weights, bias, out)
         native, sms = handle.route.handle(), self._sms(config)
         stream = self.lane.start(handle.route.ring.comm, previous_event, async_finish)
-        options: Any = dict(sms=sms, stream=stream)
         there = allocate_on_comm_stream or previous_event is not None  # as _Call.allocates_there
         grads: Optional[parts.Grads] = None
         with self.lane.on(stream if there else None):
@@ -409,14 +442,13 @@ class HighThroughput:
             if topk_weights is not None and not self.sums_weights:
                 grads = combined_weights.with_rows(topk_weights, handle.tokens, topk_weights.shape[1])
         handle.route.note("combine")
-        rows = columns.Array(x, result)
-        columns.combine(native, handle.route.group.sizes, self.lane, rows, biases, grads, **options)
+        columns.combine(handle.route, native, self.lane, columns.Array(x, result), biases, grads, sms, stream)
         weights = None if grads is None else grads.out_weight_grads
         outputs = (None if out is result else result, weights)
         made: Tuple[Optional[torch.Tensor], ...] = ()
         if topk_weights is not None and self.sums_weights:
             with self.lane.on(stream):
-                weights = combined_weights.summed(native, topk_weights, handle.tokens, **options)
+                weights = combined_weights.summed(native, topk_weights, handle.tokens, sms=sms, stream=stream)
             made = (weights,)
         used = (x, topk_weights, out, *biases.values())
         return result, weights, self.lane.finish(stream, async_finish, used, made, outputs, there)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple, Union
 
 import torch
@@ -9,15 +10,19 @@ import torch
 from .. import errors
 from ..handle import Handle
 from ..names import CastType
+from ..own_calls import OwnCombine, OwnDispatch
 from ..parts import Cast, Describe
+from ..torch.memory import form_of
 from ..values import integer
-from .checks import INDEX_TYPES, form_of, is_same, require, require_divisible
+from .checks import INDEX_TYPES, is_same, require, require_divisible
 from .events import EventOverlap, Lane
 from .routes import Route, RouteMaker, Routes, collective
 from .taking_part import AT_ONCE, takes_part
 
 Received = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
 Hook = Optional[Callable[[], None]]
+Tensors = Tuple[Optional[torch.Tensor], ...]
+MakeTensor = Callable[[], torch.Tensor]
 
 
 class LowLatencyHandle(tuple[Any, ...]):
@@ -62,14 +67,16 @@ class _Shape(NamedTuple):
     """The values that follow from the forms of a dispatch's arguments, computed once per form.
 
     tokens, topk, hidden  of this rank's rows
-    ranks    of the group
-    places   [local experts, rows of each]
-    rows     dtype of those that arrive
-    cast     the type of their cast, or None
-    scales   dtype and shape of their scales, if they have some
-    options  further keywords of Handle.route_dispatch
-    words    int32 of the tensor that holds all arrays about the rows, since each tensor costs an engine host time:
-             counts from 0 on, ranges from ranges_at, sources from sources_at"""
+    ranks        of the group
+    places       [local experts, rows of each]
+    cast         the type of the rows' cast, or None
+    send_only    with a hook
+    make_rows    makes the tensor for the rows that arrive
+    make_scales  the same for their scales, if they have some
+    make_sums    the same for the result of a combine
+    make_words   the same for all arrays about the rows, since each tensor costs an engine host time: int32 with counts
+                 from 0 on, ranges from ranges_at, sources from sources_at
+    calls        the library's call, by what send() knows beside this shape"""
 
     maker: RouteMaker
     tokens: int
@@ -77,22 +84,94 @@ class _Shape(NamedTuple):
     hidden: int
     ranks: int
     places: Tuple[int, int]
-    rows: torch.dtype
     cast: Optional[CastType]
-    scales: Optional[Tuple[torch.dtype, Tuple[int, ...]]]
-    options: Dict[str, Any]
+    send_only: bool
+    make_rows: MakeTensor
+    make_scales: Optional[MakeTensor]
+    make_sums: MakeTensor
+    make_words: MakeTensor
     ranges_at: int
     sources_at: int
-    words: int
+    calls: Dict[Any, OwnDispatch]
 
     def counts(self, words: torch.Tensor) -> torch.Tensor:
-        return words[: self.places[0]]
+        return words.as_strided(self.places[:1], (1,))  # in less time than a slice
+
+    def send(
+        self,
+        native: Handle,
+        stream: Any,
+        x: torch.Tensor,
+        ids: torch.Tensor,
+        weights: Optional[torch.Tensor],
+        words: torch.Tensor,
+        stats: Optional[torch.Tensor],
+        waits: Optional[torch.Tensor],
+        rows: torch.Tensor,
+        scales: Optional[torch.Tensor],
+    ) -> None:
+        """Handle.route_dispatch() for tensors of a known form."""
+        key, at = (stats is None, waits is None), words.data_ptr()
+        sources, ranges = at + 4 * self.sources_at, at + 4 * self.ranges_at
+        call = self.calls.pop(key, None)
+        if call is None:
+            options: Dict[str, Any] = dict(send_only=self.send_only)
+            if self.cast is not None and scales is not None:
+                options["cast"] = Cast(self.cast, scales.transpose(1, 2), "token-contiguous")
+            options["describe"] = Describe(
+                out_source_index=sources,
+                out_rows_per_expert=at,
+                out_layout_range=ranges,
+                cumulative_rows=stats,
+                cumulative_wait_ns=waits,
+            )
+            call = OwnDispatch(native, self.tokens, x, rows, **options)
+        addresses = [x.data_ptr(), rows.data_ptr()]
+        if scales is not None:
+            addresses.append(scales.data_ptr())
+        addresses += sources, at, ranges
+        for counter in (stats, waits):
+            if counter is not None:
+                addresses.append(counter.data_ptr())
+        route = ids.data_ptr(), 0 if weights is None else weights.data_ptr(), self.tokens
+        room = self.places[0] * self.places[1]
+        queue = 0 if stream is None else stream.cuda_stream
+        call.route_dispatch(native, *route, addresses, room, queue, (x, rows, scales, stats, waits, words))
+        self.calls[key] = call
 
     def ranges(self, words: torch.Tensor) -> torch.Tensor:
         return words[self.ranges_at : self.sources_at].view(torch.int64).view(self.places[0], self.ranks)
 
     def sources(self, words: torch.Tensor) -> torch.Tensor:
         return words[self.sources_at :].view(self.places)
+
+
+def _tensor_maker(
+    device: torch.device, dtype: torch.dtype, shape: Tuple[int, ...], strides: Tuple[int, ...]
+) -> MakeTensor:
+    """Makes tensors of this shape. torch.empty would take longer to read the same arguments."""
+    return functools.partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)
+
+
+def _sum(
+    calls: Dict[Any, OwnCombine],
+    tokens: int,
+    native: Handle,
+    stream: Any,
+    use_logfmt: bool,
+    send_only: bool,
+    *tensors: Optional[torch.Tensor],
+) -> None:
+    """Handle.combine() for tensors of a known form: x, out, weights, waits. `calls`: those of the form."""
+    x, out, weights, waits = tensors
+    key = (weights is None, waits is None)
+    call = calls.pop(key, None)
+    if call is None:
+        options: Any = dict(weights="apply", topk_weights=weights, cumulative_wait_ns=waits, send_only=send_only)
+        call = OwnCombine(native, tokens, x, out, wire="logfmt10" if use_logfmt else "row", **options)
+    addresses = [one.data_ptr() for one in tensors if one is not None]
+    call.combine(native, addresses, 0 if stream is None else stream.cuda_stream, tensors)
+    calls[key] = call
 
 
 class _Seen(NamedTuple):
@@ -140,8 +219,7 @@ class LowLatency:
         require_divisible(integer(num_experts, "num_experts", 1), self.group_size)
         self.routes.low_latency_group(num_max_dispatch_tokens_per_rank, hidden, num_experts, 8)
 
-    @collective
-    @takes_part(lambda _: AT_ONCE)
+    @takes_part(lambda _: AT_ONCE, handle_at=2)
     def low_latency_dispatch(
         self,
         x: torch.Tensor,
@@ -187,38 +265,28 @@ class LowLatency:
         if shape is None:
             shape = self._ll_shape(x, topk_idx, topk_weights, *form[:7])
             self.routes.known.keep(form, shape)
-        maker, places, device = shape.maker, shape.places, self.device
+        maker, places = shape.maker, shape.places
         stats, waits = cumulative_local_expert_recv_stats, dispatch_wait_recv_cost_stats
         if stats is not None:
             stats = self._row_stats(stats, places[0])
         if waits is not None:
             waits = self._wait_stats(waits, "dispatch_wait_recv_cost_stats")
         route, native = maker.next()
-        stream = self._start(maker.comm, async_finish, return_recv_hook)
-        words = torch.empty(shape.words, dtype=torch.int32, device=device)
-        at = words.data_ptr()
-        rows = torch.empty((*places, shape.hidden), dtype=shape.rows, device=device)
-        received: Received = rows
-        scales, options = None, shape.options
-        if shape.cast is not None and shape.scales is not None:
-            scales = torch.empty(shape.scales[1], dtype=shape.scales[0], device=device)
-            received = rows, scales.transpose(1, 2)
-            options = {**options, "cast": Cast(shape.cast, scales, "token-contiguous")}
-        described = Describe(
-            out_source_index=at + 4 * shape.sources_at,
-            out_rows_per_expert=at,
-            out_layout_range=at + 4 * shape.ranges_at,
-            cumulative_rows=stats,
-            cumulative_wait_ns=waits,
-        )
-        native.route_dispatch(topk_idx, topk_weights, x, rows, describe=described, stream=stream, **options)
+        stream = self.lane.start(maker.ring.comm, None, async_finish)
+        words, rows = shape.make_words(), shape.make_rows()
+        scales = None if shape.make_scales is None else shape.make_scales()
+        tensors = (x, topk_idx, topk_weights, words, stats, waits, rows, scales)
+        try:
+            shape.send(native, stream, *tensors)
+        except Exception as error:  # noqa: B902
+            native.take_part("route_dispatch", error, stream)
+            raise
         maker.commit()
         handle = LowLatencyHandle((None, None, form[0], shape.hidden, num_experts))
         handle.route, handle.shape, handle.words = route, shape, words
         handle.ids = _Seen(topk_idx, _version(topk_idx))
         handle.weights = _NOTHING_SEEN if topk_weights is None else _Seen(topk_weights, _version(topk_weights))
-
-        tensors = (x, topk_idx, topk_weights, words, stats, waits, rows, scales)
+        received: Received = rows if scales is None else (rows, scales)
         event, hook = self._end(native, route, stream, tensors, async_finish, return_recv_hook)
         return received, shape.counts(words), handle, event, hook
 
@@ -247,18 +315,23 @@ class LowLatency:
             require(topk_weights, "topk_weights", "[tokens, topk]", (tokens, topk), (torch.float32,), self.device)
         maker = self.routes.low_latency(num_max, hidden, num_experts, topk, INDEX_TYPES[topk_idx.dtype], topk_weights is not None)
         places = (local, self.group_size * num_max)
-        common = (maker, tokens, topk, hidden, self.group_size, places)
-        options: Dict[str, Any] = dict(send_only=True) if hook else {}
+        make_rows = self._rows_maker(places, hidden, torch.float8_e4m3fn if use_fp8 else torch.bfloat16)
         ranges_at = local + local % 2  # aligned to 8 bytes
         sources_at = ranges_at + 2 * local * self.group_size
-        words_at = (ranges_at, sources_at, sources_at + local * places[1])
-        if not use_fp8:
-            return _Shape(*common, torch.bfloat16, None, None, options, *words_at)
-        words, word = (-(-hidden // 512), torch.int32) if use_ue8m0 else (hidden // 128, torch.float32)
-        cast: CastType = "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
-        return _Shape(*common, torch.float8_e4m3fn, cast, (word, (local, words, places[1])), options, *words_at)
+        make_words = _tensor_maker(self.device, torch.int32, (sources_at + local * places[1],), (1,))
+        cast: Optional[CastType] = None
+        make_scales: Optional[MakeTensor] = None
+        if use_fp8:
+            words, word = (-(-hidden // 512), torch.int32) if use_ue8m0 else (hidden // 128, torch.float32)
+            cast = "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
+            make_scales = _tensor_maker(self.device, word, (*places, words), (words * places[1], 1, places[1]))
+        make_sums = _tensor_maker(self.device, torch.bfloat16, (tokens, hidden), (hidden, 1))
+        made = (cast, hook, make_rows, make_scales, make_sums, make_words)
+        return _Shape(maker, tokens, topk, hidden, self.group_size, places, *made, ranges_at, sources_at, {})
 
-    @collective
+    def _rows_maker(self, places: Tuple[int, int], hidden: int, dtype: torch.dtype) -> MakeTensor:
+        return _tensor_maker(self.device, dtype, (*places, hidden), (places[1] * hidden, hidden, 1))
+
     @takes_part(lambda _: ("combine",))
     def low_latency_combine(
         self,
@@ -292,10 +365,13 @@ class LowLatency:
                 raise ValueError("zero_copy is True, but get_next_low_latency_combine_buffer(handle) was not called")
             x = handle.combine_buffer
         form: Tuple[Any, ...] = ("combine", shape.tokens, shape.topk, shape.hidden, shape.places, use_logfmt)
-        form = (*form, async_finish, return_recv_hook, form_of(x), form_of(topk_idx), form_of(topk_weights), form_of(out))
-        if form not in self.routes.known:
+        arrays = (form_of(x), form_of(topk_idx), form_of(topk_weights), form_of(out))
+        form = (*form, async_finish, return_recv_hook, *arrays)
+        calls = self.routes.known.get(form)
+        if calls is None:
             self._require_combine(shape, x, topk_idx, topk_weights, use_logfmt, async_finish, return_recv_hook, out)
-            self.routes.known.keep(form, shape)
+            calls = {}
+            self.routes.known.keep(form, calls)
         for given, seen, name in ((topk_idx, handle.ids, "topk_idx"), (topk_weights, handle.weights, "topk_weights")):
             if handle.weights.tensor is not None and not seen.is_still(given):
                 raise ValueError(f"{name} is not that of the dispatch, which got topk_weights, or was written since then")
@@ -303,22 +379,19 @@ class LowLatency:
         if waits is not None:
             waits = self._wait_stats(waits, "combine_wait_recv_cost_stats")
         if out is None:
-            out = torch.empty((shape.tokens, shape.hidden), dtype=torch.bfloat16, device=self.device)
+            out = shape.make_sums()
         native, route = handle.route.handle(), handle.route
-        stream = self._start(route.ring.comm, async_finish, return_recv_hook)
-        options: Dict[str, Any] = dict(weights="apply")
-        if handle.weights.tensor is None:
-            options["topk_weights"] = topk_weights
-            if not handle.ids.is_still(topk_idx):
-                with self.lane.on(stream):
-                    options["topk_weights"] = topk_weights.masked_fill(topk_idx < 0, 0.0)
-        if use_logfmt:
-            options["wire"] = "logfmt10"
-        if waits is not None:
-            options["cumulative_wait_ns"] = waits
-        if return_recv_hook:
-            options["send_only"] = True
-        native.combine(x, out, stream=stream, **options)
+        stream = self.lane.start(route.ring.comm, None, async_finish)
+        weights = None if handle.weights.tensor is not None else topk_weights
+        if weights is not None and not handle.ids.is_still(topk_idx):
+            with self.lane.on(stream):
+                weights = topk_weights.masked_fill(topk_idx < 0, 0.0)
+        try:
+            _sum(calls, shape.tokens, native, stream, use_logfmt, return_recv_hook, x, out, weights, waits)
+        except Exception as error:  # noqa: B902
+            wire = "logfmt10" if use_logfmt else "row"
+            native.take_part("combine", error, stream, {"rows": x, "out": out, "wire": wire})
+            raise
         tensors = (x, topk_idx, topk_weights, out, waits)
         event, hook = self._end(native, route, stream, tensors, async_finish, return_recv_hook)
         return out, event, hook
@@ -381,10 +454,6 @@ class LowLatency:
         if isinstance(stats, torch.Tensor) and stats.dim() == 2:
             return require(stats, name, "[ranks, ranks]", (ranks, ranks), (torch.int64,), self.device)[self.rank]
         return require(stats, name, "[ranks]", (ranks,), (torch.int64,), self.device)
-
-    def _start(self, comm: Any, async_finish: bool, return_recv_hook: bool) -> Any:
-        """The stream of a call. With a hook it is the current stream, because both halves run there."""
-        return self.lane.start(comm, None, async_finish and not return_recv_hook)
 
     def _end(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import socket
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, TypeVar
 
 import torch
 
@@ -141,11 +141,16 @@ def collective(method: Method) -> Method:
         try:
             return method(self, *arguments, **options)
         except errors.MoeError as error:
-            routes = (getattr(value, "route", None) for value in (*arguments, *options.values()))
-            self.routes.explain(error, [route.group for route in routes if isinstance(route, Route)])
+            self.routes.explain(error, groups_of((*arguments, *options.values())))
             raise
 
     return call  # type: ignore[return-value]
+
+
+def groups_of(arguments: Iterable[Any]) -> List[Group]:
+    """Those of the handles among the arguments of a call."""
+    routes = (getattr(value, "route", None) for value in arguments)
+    return [route.group for route in routes if isinstance(route, Route)]
 
 
 class Routes:

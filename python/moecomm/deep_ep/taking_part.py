@@ -8,37 +8,33 @@ import functools
 import inspect
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple, TypeVar
 
-import torch
-
+from .. import errors
 from ..handle_refusals import took_part
 from ..ring import HandleRing
 from . import columns
+from .routes import groups_of
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 ROUTED = ("route", "dispatch")
 AT_ONCE = ("route_dispatch",)
 
 
-def _ring_of(result: Any) -> Optional[HandleRing]:
-    """The ring of the handle that is among the results of a dispatch."""
-    for part in result if isinstance(result, tuple) else ():
-        if not isinstance(part, torch.Tensor) and hasattr(part, "route"):
-            ring: HandleRing = part.route.ring
-            return ring
-    return None
+def takes_part(
+    calls: Callable[[Dict[str, Any]], Sequence[str]], handle_at: Optional[int] = None
+) -> Callable[[Method], Method]:
+    """Decorates a method of a Buffer, as `collective` does. One function does both, since each takes time in every call.
 
-
-def takes_part(calls: Callable[[Dict[str, Any]], Sequence[str]]) -> Callable[[Method], Method]:
-    """Decorates a method of a Buffer. calls(arguments): the library calls that the method makes, in their order."""
+    calls      of the arguments: the library calls that the method makes, in their order
+    handle_at  where a dispatch returns its handle"""
 
     def decorate(method: Method) -> Method:
-        signature = inspect.signature(method)
-        routes = "dispatch" in method.__name__  # returns a handle with a route
+        signature, name = inspect.signature(method), method.__name__
 
         @functools.wraps(method)
         def wrapped(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            self.routes.require_open()
             rings = self.__dict__.setdefault("_latest_rings", {})
-            ring = rings.get(method.__name__)
+            ring = rings.get(name)
             before = ring.given_out if ring is not None else 0
             try:
                 result = method(self, *arguments, **keywords)
@@ -46,10 +42,11 @@ def takes_part(calls: Callable[[Dict[str, Any]], Sequence[str]]) -> Callable[[Me
                 if not took_part(error):
                     given = signature.bind_partial(self, *arguments, **keywords).arguments
                     _take_part(self, calls(given), error, given, ring, before)
+                if isinstance(error, errors.MoeError):
+                    self.routes.explain(error, groups_of((*arguments, *keywords.values())))
                 raise
-            ring = _ring_of(result) if routes else None
-            if ring is not None:
-                rings[method.__name__] = ring
+            if handle_at is not None and result[handle_at] is not None:
+                rings[name] = result[handle_at].route.ring
             return result
 
         return wrapped  # type: ignore[return-value]

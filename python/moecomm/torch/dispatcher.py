@@ -17,7 +17,7 @@ from ..parts import Grads
 from ..ring import HandleRing
 from ..values import INT32_MAX, did_you_mean, integer, no_choice, no_keyword
 from . import ops
-from .memory import current_stream, device_of, prepare, require_tensor
+from .memory import CurrentStream, device_of, order_of, prepare, require_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -123,6 +123,7 @@ class Dispatcher:
                 raise no_keyword("Dispatcher", name, (*_KEYWORDS, *RouteOptions.__annotations__))
         self.comm, self.experts, self.topk = comm, integer(experts, "experts", 1), integer(topk, "topk", 1)
         self.layout, self.device = layout, device_of(comm)
+        self._current = CurrentStream(self.device) if self.device.type == "cuda" else None
         self.by_expert = layout.startswith("expert-major")
         if index_type not in INDEX_DTYPES:
             raise ValueError(
@@ -290,4 +291,8 @@ class Dispatcher:
         """torch's current stream, behind the communicator's earlier steps; None on CPUs."""
         if self.comm.native.pointer is None:
             raise errors.InvalidUsage("the communicator has been destroyed")
-        return current_stream(self.comm)
+        if self._current is None:
+            return None
+        stream = self._current.get()
+        order_of(self.comm).enter(stream)
+        return stream

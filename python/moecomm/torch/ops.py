@@ -18,9 +18,11 @@ from torch.autograd.function import once_differentiable
 
 from .. import errors
 from ..casts import SCALE_TYPES, code_bytes, is_packed, scale_words
+from ..handle import Handle
+from ..own_calls import OwnCombine, OwnDispatch, bound_of, holds_all
 from ..parts import Cast, Describe, Grads, Payload
 from ..ring import HandleRing
-from .memory import counts_of, rows_per_expert
+from .memory import counts_of, kind_of, rows_per_expert
 
 
 class Owner(Protocol):
@@ -37,6 +39,7 @@ class Owner(Protocol):
 living: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
 _keys = itertools.count(1)
 _C: Any = torch._C  # whose stubs lack some names
+_CPU = torch.device("cpu")
 
 
 def register(dispatcher: Owner) -> int:
@@ -119,25 +122,68 @@ def dispatch(
     stream = owner.stream()
     if rows.shape[0] != topk_idx.shape[0]:
         raise ValueError(f"rows has shape {tuple(rows.shape)}, but topk_idx has {topk_idx.shape[0]} tokens")
-    options: Any = dict(pad_indices=True, pad_rows=True, stream=stream)
     if capacity < 0:
         handle.route(topk_idx, topk_weights, stream=stream)
         owner.ring.commit()
         count = counts_of(handle, stream).layout_rows
-    out, ids, weights, out_side = _outputs(rows, topk_idx, side, cast, by_expert, count)
-    options["describe"] = Describe(None if by_expert else ids, weights, out_row_experts=ids if by_expert else None)
+    outputs = out, ids, weights, out_side = _outputs(rows, topk_idx, side, cast, by_expert, count)
+    if capacity < 0:
+        options = _dispatch_options(side, cast, by_expert, outputs)
+        handle.dispatch(rows, out, stream=stream, **options)
+    else:
+        _route_dispatch(owner.ring, handle, stream, rows, topk_idx, topk_weights, side, cast, by_expert, outputs)
+        owner.ring.commit()
+    counts = rows_per_expert(handle, owner.device).clone()
+    return out, ids, weights, out_side, counts, torch.full((1,), ticket, dtype=torch.int64, device=_CPU)
+
+
+def _dispatch_options(
+    side: Optional[Tensor], cast: str, by_expert: bool, outputs: Tuple[Tensor, ...]
+) -> Dict[str, Any]:
+    """Keywords of Handle.dispatch."""
+    _, ids, weights, out_side = outputs
+    described = Describe(None if by_expert else ids, weights, out_row_experts=ids if by_expert else None)
+    options: Dict[str, Any] = dict(pad_indices=True, pad_rows=True, describe=described)
     if cast:
         options["cast"] = Cast(cast, out_side)  # type: ignore[arg-type]
     elif side is not None:
         whole = side.shape[-1] * side.element_size() % 16 == 0
         options["payloads"] = (Payload(side, out_side, "array" if whole else "row-major"),)
-    if capacity < 0:
-        handle.dispatch(rows, out, **options)
-    else:
-        handle.route_dispatch(topk_idx, topk_weights, rows, out, **options)
-        owner.ring.commit()
-    counts = rows_per_expert(handle, owner.device).clone()
-    return out, ids, weights, out_side, counts, torch.tensor([ticket], device="cpu")
+    return options
+
+
+def _route_dispatch(
+    ring: HandleRing,
+    handle: Handle,
+    stream: Any,
+    rows: Tensor,
+    topk_idx: Tensor,
+    topk_weights: Optional[Tensor],
+    side: Optional[Tensor],
+    cast: str,
+    by_expert: bool,
+    outputs: Tuple[Tensor, ...],
+) -> None:
+    """Handle.route_dispatch(). Arrays of a known kind are not checked again. A side has strides, which no kind has."""
+    if side is not None or (topk_weights is not None and topk_weights.shape != topk_idx.shape):
+        options = _dispatch_options(side, cast, by_expert, outputs)
+        handle.route_dispatch(topk_idx, topk_weights, rows, outputs[0], stream=stream, **options)
+        return
+    out, ids, weights, scales = outputs
+    room = out.shape[0]
+    key = ("dispatch", kind_of(rows), kind_of(topk_idx), kind_of(topk_weights), cast, room, bound_of(handle))
+    call = ring.own_calls.pop(key, None)
+    if call is None:
+        options = _dispatch_options(None, cast, by_expert, outputs)
+        call = OwnDispatch.with_route(handle, topk_idx, topk_weights, rows, out, **options)
+    route = topk_idx.data_ptr(), 0 if topk_weights is None else topk_weights.data_ptr(), rows.shape[0]
+    addresses = [rows.data_ptr(), out.data_ptr()]
+    # The order of Describe's fields differs: weights are behind topk_idx and before row_experts.
+    addresses += (weights.data_ptr(), ids.data_ptr()) if by_expert else (ids.data_ptr(), weights.data_ptr())
+    if cast:
+        addresses.append(scales.data_ptr())
+    call.route_dispatch(handle, *route, addresses, room, 0 if stream is None else stream.cuda_stream)
+    ring.own_calls.keep(key, call)
 
 
 def _dispatch_fake(
@@ -174,10 +220,32 @@ def _redispatch_fake(rows: Tensor, ticket: Tensor, key: int, count: int) -> Tens
 # ---- Combine ---------------------------------------------------------------------------------------------------------
 
 
-def _combine(owner: Owner, ticket: Tensor, rows: Tensor, tokens: int, **options: Any) -> Tensor:
-    handle = owner.ring.use(int(ticket.item()))
+def _combine(
+    owner: Owner,
+    ticket: Tensor,
+    rows: Tensor,
+    tokens: int,
+    weights: str = "applied",
+    bias: Optional[Tensor] = None,
+    grads: Tuple[Tensor, ...] = (),
+) -> Tensor:
+    """Handle.combine(). Arrays of a known kind are not checked again, if there are as many rows as the dispatch delivered
+    at most. grads: those of Grads."""
+    ring, stream = owner.ring, owner.stream()
+    handle = ring.use(int(ticket.item()))
     out = rows.new_empty((tokens, rows.shape[1]))
-    handle.combine(rows, out, stream=owner.stream(), **options)
+    options: Dict[str, Any] = dict(weights=weights, bias0=bias, grads=Grads(*grads) if grads else None)
+    fits = bias is None or bias.shape == out.shape
+    if not fits or not holds_all(handle, tokens, min(one.shape[0] for one in (rows, *grads[:1]))):
+        handle.combine(rows, out, stream=stream, **options)
+        return out
+    key = ("combine", kind_of(rows), kind_of(bias), weights, *map(kind_of, grads), bound_of(handle))
+    call = ring.own_calls.pop(key, None)
+    if call is None:
+        call = OwnCombine(handle, tokens, rows, out, **options)
+    addresses = [one.data_ptr() for one in (rows, out, bias, *grads) if one is not None]
+    call.combine(handle, addresses, 0 if stream is None else stream.cuda_stream)
+    ring.own_calls.keep(key, call)
     return out
 
 
@@ -188,7 +256,7 @@ def combine(
     """topk_weights: the weights that dispatch brought, if they are to be applied. The library has them, and does not
     read these."""
     weights = "applied" if topk_weights is None else "apply"
-    return _combine(_find(key), ticket, rows, tokens, weights=weights, bias0=bias)
+    return _combine(_find(key), ticket, rows, tokens, weights, bias)
 
 
 def _combine_fake(
@@ -203,7 +271,7 @@ def combine_grads(
 ) -> Tuple[Tensor, Tensor]:
     """The backward pass of dispatch: gradients of rows and of topk_weights."""
     out_grads = rows.new_empty((tokens, topk), dtype=torch.float32)
-    return _combine(_find(key), ticket, rows, tokens, grads=Grads(weight_grads, out_grads)), out_grads
+    return _combine(_find(key), ticket, rows, tokens, grads=(weight_grads, out_grads)), out_grads
 
 
 def _combine_grads_fake(
