@@ -33,7 +33,8 @@ std::map<Step, int> lookUpsOf(Layout layout, int warps) {
 }
 
 TEST(LookUps, AreOneRoundBeforeRowsInSlotsAreAnnounced) {
-  const std::map<Step, int> expected{{Step::llSlotDispatch, 1}, {Step::llPlacedDispatch, 1}, {Step::llSlotCombine, 1}};
+  const std::map<Step, int> expected{
+      {Step::llSlotDispatch, 1}, {Step::llPlacedDispatch, 1}, {Step::llPlacedMore, 1}, {Step::llSlotCombine, 1}};
   EXPECT_EQ(lookUpsOf(Layout::rankMajor, 4), expected);
 }
 TEST(LookUps, AreOneRoundBeforeRowsForPlacesAreAnnounced) {
@@ -49,7 +50,7 @@ TEST(LookUps, AreTwoRoundsInAStepOfOneBlock) {
 // Ranks of a world take different steps for the same call. None may be missing from random worlds.
 TEST(LookUps, AreCountedInEveryPlainStepOfRandomWorlds) {
   std::map<Step, int> seen;
-  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     for (const auto& [step, count] : runWorld(seed, test::Protocol::ll, Mishap::nothing, false).lookUps) {
       seen[step] = std::max(seen[step], count);
     }

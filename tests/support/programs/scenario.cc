@@ -122,7 +122,8 @@ std::shared_ptr<RouteOperation> ScenarioBuilder::drawRoute(HandleTrack& track) {
 // The track's next step is a route, or a dispatch that routes.
 void ScenarioBuilder::addRoute(HandleTrack& track) {
   const std::shared_ptr<RouteOperation> routing = drawRoute(track);
-  if (dispatchRoutes(track.handle->view(0)) && mayStart(kDispatch, track) && rng_.coin()) {
+  const bool inside = dispatchRoutes(track.handle->view(0)) && mayStart(kDispatch, track);
+  if (inside && (decodes_ || rng_.coin())) {
     return addDispatch(track, routing);
   }
   world_.program->addRoute(routing, rng_.between(1, track.handle->shape().routeWarpsMax));
@@ -194,11 +195,12 @@ void ScenarioBuilder::addWaits(const HandleTrack& track, CombineOptions& options
   ended_ = true;
 }
 
-// Draws a plain dispatch, which most decoders run: rows, and nothing beside them.
-void makePlain(DispatchCase& config, int rowBytesMax, Rng& rng) {
-  config.cast = {};
+// Draws a plain dispatch, which most decoders run: rows, and nothing beside them. `mayCast`: a cast may stay.
+void makePlain(DispatchCase& config, int rowBytesMax, bool mayCast, Rng& rng) {
   config.payloads = {};
   config.sideBytes = config.padding = config.spareRows = 0;
+  if (mayCast && config.cast) return;
+  config.cast = {};
   config.rowBytes = 16 * rng.between(1, rowBytesMax / 16);
   config.parts = drawParts(config.rowBytes, rng);
 }
@@ -229,8 +231,8 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
     config.padding = rng_.between(1, 3);
     config.spareRows = rng_.below(4);
   }
-  const bool decodes = routing && s.layout == Layout::rankMajor && decoding_.coin();
-  if (decodes) makePlain(config, shape_.rowBytesMax, decoding_);
+  const bool decodes = routing && (decodes_ || (s.layout == Layout::rankMajor && decoding_.coin()));
+  if (decodes) makePlain(config, shape_.rowBytesMax, decodes_, decoding_);
   keepSmall(config.cast, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
   keepSmall(config.payloads, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
   if (rng_.oneIn(3)) {
@@ -263,7 +265,7 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
 
 // Adds a step of track.kind, whole or its first phase.
 void ScenarioBuilder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation) {
-  const bool split = rng_.oneIn(2);
+  const bool split = rng_.oneIn(decodes_ ? 8 : 2);
   world_.program->addStep(operation, track.step, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
   if (split) track.outstanding = operation;
 }
@@ -340,7 +342,7 @@ void ScenarioBuilder::addOperation() {
   const bool known = track.route && !(track.outstanding && wholeOnly);
   if (known && describing_.oneIn(4)) addDescribe(track);
   if (track.outstanding) return complete(track);
-  if (!track.route || rng_.oneIn(5)) return addRoute(track);
+  if (!track.route || (decodes_ ? rng_.coin() : rng_.oneIn(5))) return addRoute(track);
   const bool needsStaging = !lowLatency && hasRowPerExpert(track.handle->shape().layout);
   const bool staging = !needsStaging || freeStaging() >= 0;
   if (rng_.coin() && staging && mayStart(kCombine, track)) return addCombine(track);
@@ -363,7 +365,7 @@ Scenario ScenarioBuilder::build(std::uint64_t timeoutNs) {
     tracks_.emplace_back();
     tracks_.back().handle = world_.handles.back().get();
     if (describing_.coin()) tracks_.back().askForWaits();
-    tracks_.back().places = placing_.oneIn(3);
+    tracks_.back().places = placing_.oneIn(3) && !decodes_;
     if (world_.trouble == Trouble::stranger) makeStranger(tracks_.back());
     world_.text +=
         fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}{}{}{}\n",

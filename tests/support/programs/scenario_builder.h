@@ -51,6 +51,7 @@ class ScenarioBuilder {
         decoding_(mix(seed, 98)),
         landing_(seed % 4 != 0),
         blocks_(isWorldOfBlocks(seed)),
+        decodes_(isWorldOfDecoders(seed) && protocol != Protocol::ht),
         limits_(limits) {
     world_.trouble = trouble;
     const WorldShapes shapes = drawWorldShapes(seed, protocol, limits, rng_);
@@ -99,7 +100,8 @@ class ScenarioBuilder {
   Rng scaling_;            // draws weights on the input
   Rng lacking_;            // draws arrays with too few rows
   Rng decoding_;           // draws dispatches that bring only rows
-  bool landing_, blocks_;  // LL rows land where they can, as on GPUs; scales lie in blocks
+  bool landing_;           // LL rows land where they can, as on GPUs
+  bool blocks_, decodes_;  // see isWorldOfBlocks, isWorldOfDecoders
   ScenarioLimits limits_;
   CommShape shape_;
   std::vector<HandleShape> handleShapes_;

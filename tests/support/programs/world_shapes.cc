@@ -15,6 +15,7 @@ class ShapeDrawer {
         budgeting_(mix(seed, 73)),
         naming_(mix(seed, 86)),
         blocks_(isWorldOfBlocks(seed)),
+        decodes_(isWorldOfDecoders(seed) && protocol != Protocol::ht),
         protocol_(protocol),
         limits_(limits) {
     shape_.llSets = 1 + static_cast<int>(seed / 4 % kLlSetsMax);
@@ -31,7 +32,7 @@ class ShapeDrawer {
   Rng weighing_;   // separate generators, so that weights at combine leave worlds as they were otherwise ...
   Rng budgeting_;  // ... and budgets ...
   Rng naming_;     // ... and experts that no rank has
-  bool blocks_;
+  bool blocks_, decodes_;
   Protocol protocol_;
   const ScenarioLimits& limits_;
   CommShape shape_;
@@ -59,6 +60,10 @@ HandleShape ShapeDrawer::drawHandle(int nranks) {
   if (nranks == 1 && naming_.coin()) s.named = s.map.experts + naming_.between(1, 9);  // as a handle of localOnly
   s.routeWarpsMax = rng_.between(1, limits_.warps);
   s.tableBlocks = limits_.warps;
+  if (decodes_) {
+    s.arrivals = s.expertCounts = false;
+    s.rowsBudget = 0;
+  }
   return s;
 }
 
@@ -82,11 +87,12 @@ void ShapeDrawer::limitRowBytes() {
 WorldShapes ShapeDrawer::draw() {
   shape_.nranks = rng_.between(limits_.ranksMin, limits_.ranks);
   shape_.domainSize = drawDomainSize();
+  if (decodes_) shape_.domainSize = shape_.nranks;
   const int handles = rng_.between(1, 3);
   for (int i = 0; i < handles; ++i) handles_.push_back(drawHandle(shape_.nranks));
   shape_.rowBytesMax = 16 * (rng_.oneIn(8) ? rng_.between(1, 1024) : rng_.between(1, 12));
   if (rng_.oneIn(3)) shape_.rowBytesMax = std::max(shape_.rowBytesMax, 16 * rng_.between(9, 100));  // room for casts
-  if (blocks_) shape_.rowBytesMax = std::max(shape_.rowBytesMax, 16 * 32);
+  if (blocks_ || decodes_) shape_.rowBytesMax = std::max(shape_.rowBytesMax, 16 * 32);
   shape_.sideBytesMax = rng_.coin() ? 0 : 16 * rng_.between(1, 3);
   for (const HandleShape& s : handles_) {
     shape_.topkMax = std::max(shape_.topkMax, s.topk);
