@@ -49,7 +49,10 @@ fi
 missing=
 for package in $packages; do
   state=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
-  [ "$state" = "install ok installed" ] || missing="$missing $package"
+  case $state in
+    "install ok installed"*) ;; # several times if it is there for several processors
+    *) missing="$missing $package" ;;
+  esac
 done
 if [ -z "$missing" ]; then
   fetch_disassemblers
