@@ -27,7 +27,8 @@ struct Taken {
   std::map<std::int32_t, std::uint64_t> bytes;  // in use, of each kind
 };
 
-std::vector<moeHandleConfig_t> handlesOf(const moeConfig_t& comm, std::int32_t mode) {
+std::vector<moeHandleConfig_t> handlesOf(const moeConfig_t& comm, std::int32_t mode, int nranks) {
+  const int most = mode == moeModeLl ? comm.llTokensMax : comm.tokensMax;
   std::vector<moeHandleConfig_t> all;
   for (const int layout : {moeLayoutFlat, moeLayoutExpertMajor, moeLayoutExpertMajorPadded, moeLayoutRankMajor}) {
     for (const int tokens : {0, 8}) {
@@ -41,7 +42,7 @@ std::vector<moeHandleConfig_t> handlesOf(const moeConfig_t& comm, std::int32_t m
         config.arrivals = layout == moeLayoutExpertMajor || layout == moeLayoutExpertMajorPadded ? 1 : 0;
         config.statistics = 1;
         config.expertCounts = counted ? 1 : 0;
-        config.rowsBudget = counted ? 8 : 0;
+        config.rowsBudget = counted ? nranks * (tokens > 0 ? tokens : most) : 0;
         all.push_back(config);
       }
     }
@@ -50,9 +51,9 @@ std::vector<moeHandleConfig_t> handlesOf(const moeConfig_t& comm, std::int32_t m
 }
 
 // The most bytes that a handle takes.
-std::uint64_t mostOf(moeComm_t comm, const moeConfig_t& config, std::int32_t mode, const Taken& taken) {
+std::uint64_t mostOf(moeComm_t comm, const moeConfig_t& config, std::int32_t mode, int nranks, const Taken& taken) {
   std::uint64_t most = 0;
-  for (const moeHandleConfig_t& shape : handlesOf(config, mode)) {
+  for (const moeHandleConfig_t& shape : handlesOf(config, mode, nranks)) {
     const std::uint64_t before = taken.bytes.at(moeMemoryPrivate);
     moeHandle_t handle = nullptr;
     EXPECT_EQ(moeHandleCreate(&handle, comm, &shape), moeSuccess) << moeGetLastError(comm);
@@ -63,7 +64,7 @@ std::uint64_t mostOf(moeComm_t comm, const moeConfig_t& config, std::int32_t mod
 }
 
 void checkLocalOnly(moeComm_t comm, const moeConfig_t& config, const Taken& taken, const moeMemorySize_t& size) {
-  moeHandleConfig_t shape = handlesOf(config, moeModeAuto).front();
+  moeHandleConfig_t shape = handlesOf(config, moeModeAuto, 1).front();
   shape.localOnly = 1;
   const std::uint64_t before = taken.bytes.at(moeMemoryPrivate);
   moeHandle_t handle = nullptr;
@@ -85,7 +86,8 @@ void checkRank(int nranks, int rank, const moeUniqueId_t& id, moeConfig_t config
   EXPECT_EQ(taken.bytes[moeMemoryPrivate], size.privateBytes);
   std::uint64_t most = 0;
   for (const int mode : {moeModeHt, moeModeLl}) {
-    if (config.modes == moeModeAuto || config.modes == mode) most = std::max(most, mostOf(comm, config, mode, taken));
+    if (config.modes == moeModeAuto || config.modes == mode)
+      most = std::max(most, mostOf(comm, config, mode, nranks, taken));
   }
   EXPECT_LE(most, size.handleBytes);
   const std::uint64_t slack = config.modes == moeModeHt ? 0 : kThreads * kTables;  // tables that no handle has in full
@@ -127,7 +129,7 @@ TEST(MemorySize, FollowsTheRecorderAndTheBackend) {
   EXPECT_GT(cuda.hostBytes, host.hostBytes + (60 << 10));
   EXPECT_EQ(either.hostBytes, cuda.hostBytes);
   EXPECT_EQ(either.handleBytes, std::max(host.handleBytes, cuda.handleBytes));
-  const Variable recorder("MOECOMM_RECORDER", "0");
+  const Variable recorder("MOECOMM_RECORDER", "off");
   EXPECT_LT(sizeOf(moeBackendCuda).privateBytes, cuda.privateBytes - (60 << 10));
   EXPECT_EQ(sizeOf(moeBackendCuda).hostBytes, host.hostBytes);
 }

@@ -51,7 +51,7 @@ class ScenarioBuilder {
         decoding_(mix(seed, 98)),
         landing_(seed % 4 != 0),
         blocks_(isWorldOfBlocks(seed)),
-        decodes_(isWorldOfDecoders(seed) && protocol != Protocol::ht),
+        decodes_(limits.decodes && isWorldOfDecoders(seed) && protocol != Protocol::ht),
         limits_(limits) {
     world_.trouble = trouble;
     const WorldShapes shapes = drawWorldShapes(seed, protocol, limits, rng_);

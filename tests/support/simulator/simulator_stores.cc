@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bitset>
 #include <cstring>
 #include <functional>
 
@@ -12,6 +13,7 @@ namespace moe::sim {
 namespace {
 
 constexpr std::uint64_t kLookNs = 10'000'000;
+constexpr std::size_t kFlagsMax = 1024;  // of a wait
 
 }  // namespace
 
@@ -123,15 +125,15 @@ void Simulator::wakeStopped(const CommView& comm) {
 
 Simulator::WaitEnd Simulator::wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, const RankOf& rankOf,
                                    int* missing, const CameIn& cameIn) {
-  std::uint64_t seen = 0;  // a bit for each flag
+  std::bitset<kFlagsMax> seen;
   const std::uint64_t begin = now_;
   const auto reached = [&] {
     *missing = -1;
     for (int i = n - 1; i >= 0; --i) {
       if (flagEpoch(flags[i]) < epoch) {
         *missing = i;
-      } else if ((seen >> i & 1) == 0) {
-        seen |= std::uint64_t{1} << i;
+      } else if (const auto at = static_cast<std::size_t>(i); !seen[at]) {
+        seen[at] = true;
         cameIn(i, now_ - begin);
       }
     }
