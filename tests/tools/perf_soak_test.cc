@@ -271,7 +271,9 @@ TEST(PerfSoak, DrawsBadEntriesThatTheLibraryRefuses) {
     const std::vector<std::int32_t> experts = bad.putInto(given, options.topk);
     const std::size_t at = static_cast<std::size_t>(bad.token) * topk + static_cast<std::size_t>(bad.k);
     EXPECT_EQ(experts.at(at), bad.expert);
-    if (bad.expert == 0) EXPECT_EQ(experts.at(at - 1), 0);
+    if (bad.expert == 0) {
+      EXPECT_EQ(experts.at(at - 1), 0);
+    }
     ids.insert(bad.expert);
   }
   EXPECT_EQ(ids, (std::set<std::int32_t>{-2, 0, options.experts}));
