@@ -1,8 +1,8 @@
 // moeCommGetMemorySize says what the caller's allocator is asked for.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
-#include <map>
 #include <thread>
 #include <vector>
 
@@ -15,16 +15,17 @@ namespace {
 constexpr std::uint64_t kTables = 40 << 10;  // at most, of a thread: kLlTableBytesMax
 constexpr std::uint64_t kThreads = 2;
 
+// What an allocator has given to a rank. The last rank that uses a window gives it back, on its own thread.
 struct Taken {
   static void* take(void* user, std::size_t bytes, std::int32_t kind) {
-    static_cast<Taken*>(user)->bytes[kind] += bytes;
+    static_cast<Taken*>(user)->bytes.at(static_cast<std::size_t>(kind)) += bytes;
     return std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   }
   static void giveBack(void* user, void* memory, std::size_t bytes, std::int32_t kind) {
-    static_cast<Taken*>(user)->bytes[kind] -= bytes;
+    static_cast<Taken*>(user)->bytes.at(static_cast<std::size_t>(kind)) -= bytes;
     std::free(memory);
   }
-  std::map<std::int32_t, std::uint64_t> bytes;  // in use, of each kind
+  std::array<std::atomic<std::uint64_t>, 2> bytes{};  // in use, of each kind
 };
 
 std::vector<moeHandleConfig_t> handlesOf(const moeConfig_t& comm, std::int32_t mode, int nranks) {
@@ -73,8 +74,7 @@ void checkLocalOnly(moeComm_t comm, const moeConfig_t& config, const Taken& take
   EXPECT_EQ(taken.bytes.at(moeMemoryPrivate) - before, size.localOnlyBytes);
 }
 
-void checkRank(int nranks, int rank, const moeUniqueId_t& id, moeConfig_t config) {
-  Taken taken;
+void checkRank(int nranks, int rank, const moeUniqueId_t& id, moeConfig_t config, Taken& taken) {
   config.allocate = Taken::take;
   config.free = Taken::giveBack;
   config.allocateUser = &taken;
@@ -107,11 +107,13 @@ TEST(MemorySize, IsWhatACommunicatorAndItsHandlesTake) {
       config.modes = modes;
       moeUniqueId_t id;
       ASSERT_EQ(moeGetUniqueId(&id), moeSuccess) << moeGetLastError(nullptr);
+      std::vector<Taken> taken(static_cast<std::size_t>(nranks));
       std::vector<std::thread> ranks;
       for (int rank = 0; rank < nranks; ++rank) {
-        ranks.emplace_back([&, rank] { checkRank(nranks, rank, id, config); });
+        ranks.emplace_back([&, rank] { checkRank(nranks, rank, id, config, taken[static_cast<std::size_t>(rank)]); });
       }
       for (std::thread& rank : ranks) rank.join();
+      for (const Taken& rank : taken) EXPECT_EQ(rank.bytes[0] + rank.bytes[1], 0u);
     }
   }
 }
