@@ -265,7 +265,7 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
 
 // Adds a step of track.kind, whole or its first phase.
 void ScenarioBuilder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation) {
-  const bool split = rng_.oneIn(decodes_ ? 8 : 2);
+  const bool split = rng_.oneIn(decodes_ && track.kind == kDispatch ? 8 : 2);
   world_.program->addStep(operation, track.step, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
   if (split) track.outstanding = operation;
 }
