@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
   app.add_option("--faults-one-in", options.limits.faultsOneIn,
                  "how rare a fault is that ends nothing, of each kind that an operation can have")
       ->check(CLI::PositiveNumber);
+  app.add_flag("--decoders", options.limits.decodes, "most LL dispatches are plain ones, as decoders run them");
   app.add_flag("--keep-going", options.keepGoing, "do not stop at the first failing seed");
   CLI11_PARSE(app, argc, argv);
   options.limits.ranksMin = options.ranks.first;

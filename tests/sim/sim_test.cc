@@ -45,6 +45,17 @@ TEST(Simulation, CarriesWorldsOfManyRanks) {
     expectGoodWorlds(Protocol::ht, Mishap::nothing, worlds.seeds, limits);
   }
 }
+// Without deaths: in plain dispatches, blocks without tokens do not wait for free slots. They begin to wait for rows
+// before the others of their rank begin to wait for slots, so after a death the rank may name itself.
+TEST(Simulation, CarriesWorldsOfDecoders) {
+  test::ScenarioLimits limits;
+  limits.decodes = true;
+  expectGoodWorlds(Protocol::ll, Mishap::nothing, 500, limits);
+  expectGoodWorlds(Protocol::both, Mishap::nothing, 200, limits);
+  for (const Mishap mishap : {Mishap::capacity, Mishap::badIndex, Mishap::twice, Mishap::rowSize}) {
+    expectGoodWorlds(Protocol::ll, mishap, 100, limits);
+  }
+}
 TEST(Simulation, EndsEveryWaitForADeadRankAndLeadsToIt) {
   expectGoodWorlds(Protocol::ht, Mishap::death, 400);
   expectGoodWorlds(Protocol::ll, Mishap::death, 400);

@@ -106,14 +106,10 @@ Trouble troubleOf(Mishap mishap) {
 
 }  // namespace
 
-// In plain dispatches, blocks without tokens do not wait for free slots. They begin to wait for rows earlier than the
-// others of their rank begin to wait for slots, so after a death the rank may name itself. Until the waits for slots
-// end first, worlds of decoders have no such mishap.
-Verdict runWorld(std::uint64_t seed, Protocol protocol, Mishap mishap, bool trace, test::ScenarioLimits limits) {
+Verdict runWorld(std::uint64_t seed, Protocol protocol, Mishap mishap, bool trace, const test::ScenarioLimits& limits) {
   Rng rng(seed);
   if (mishap == Mishap::any) mishap = drawMishap(rng);
   const bool ends = mishap == Mishap::death || mishap == Mishap::leave || mishap == Mishap::abort;
-  limits.decodes = limits.decodes && !ends;
   Scenario world = makeScenario(rng.next(), protocol, troubleOf(mishap), limits, kTimeoutNs);
   const Faults faults = ends ? drawFaults(world, mishap, rng) : Faults{};
   const Outcome outcome = Simulator(*world.comm, *world.program, rng.next(), faults, trace).run();

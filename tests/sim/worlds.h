@@ -22,6 +22,6 @@ struct Verdict {
 };
 
 Verdict runWorld(std::uint64_t seed, test::Protocol protocol, Mishap mishap, bool trace,
-                 test::ScenarioLimits limits = {});
+                 const test::ScenarioLimits& limits = {});
 
 }  // namespace moe::sim

@@ -30,7 +30,7 @@ struct ScenarioLimits {
   int tokens = 24;
   int operations = 40;
   int warps = 4;
-  bool decodes = true;   // worlds of decoders may occur
+  bool decodes = false;  // LL handles allow the plain steps that most decoders run, and most dispatches are plain ones
   int faultsOneIn = 40;  // each kind of fault that the world survives strikes one in this many operations
 };
 

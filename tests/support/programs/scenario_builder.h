@@ -51,7 +51,7 @@ class ScenarioBuilder {
         decoding_(mix(seed, 98)),
         landing_(seed % 4 != 0),
         blocks_(isWorldOfBlocks(seed)),
-        decodes_(limits.decodes && isWorldOfDecoders(seed) && protocol != Protocol::ht),
+        decodes_(limits.decodes && protocol != Protocol::ht),
         limits_(limits) {
     world_.trouble = trouble;
     const WorldShapes shapes = drawWorldShapes(seed, protocol, limits, rng_);
@@ -101,7 +101,7 @@ class ScenarioBuilder {
   Rng lacking_;            // draws arrays with too few rows
   Rng decoding_;           // draws dispatches that bring only rows
   bool landing_;           // LL rows land where they can, as on GPUs
-  bool blocks_, decodes_;  // see isWorldOfBlocks, isWorldOfDecoders
+  bool blocks_, decodes_;  // see isWorldOfBlocks, ScenarioLimits
   ScenarioLimits limits_;
   CommShape shape_;
   std::vector<HandleShape> handleShapes_;

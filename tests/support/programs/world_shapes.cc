@@ -15,7 +15,7 @@ class ShapeDrawer {
         budgeting_(mix(seed, 73)),
         naming_(mix(seed, 86)),
         blocks_(isWorldOfBlocks(seed)),
-        decodes_(limits.decodes && isWorldOfDecoders(seed) && protocol != Protocol::ht),
+        decodes_(limits.decodes && protocol != Protocol::ht),
         protocol_(protocol),
         limits_(limits) {
     shape_.llSets = 1 + static_cast<int>(seed / 4 % kLlSetsMax);

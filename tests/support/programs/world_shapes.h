@@ -20,12 +20,6 @@ inline bool isWorldOfBlocks(std::uint64_t seed) {
   return seed % 16 == 5;
 }
 
-// In one world of eight, LL handles allow the plain steps that most decoders run, and most dispatches route and bring
-// only rows or cast ones.
-inline bool isWorldOfDecoders(std::uint64_t seed) {
-  return seed % 8 == 2;
-}
-
 struct WorldShapes {
   CommShape comm;
   std::vector<HandleShape> handles;
