@@ -42,27 +42,24 @@ Exchange::Step Exchange::makeStep(Step record) {
 
 void Exchange::iterate(int version, int stride, bool faulty) {
   for (auto& session : sessions_) {
-    const bool bad = faulty && session == sessions_.front();
     session->fill(version);
     if (version % 2 == 1) {
-      session->routeDispatch(version, bad);
+      session->routeDispatch(version, isBad(session, faulty));
     } else {
-      session->route(version, bad);
+      session->route(version, isBad(session, faulty));
       session->dispatch(version);
     }
   }
   for (auto& session : sessions_) {
-    const bool bad = faulty && session == sessions_.front();
     if (options_.sendOnly) session->complete();
-    session->verifyFault(bad, checks_.findings.get());
-    if (bad) continue;
+    session->verifyFault(isBad(session, faulty), checks_.findings.get());
+    if (isBad(session, faulty)) continue;
     session->verifyDispatch(version, stride, checks_.findings.get());
     session->runExperts(version);
   }
   combine(version);
   for (auto& session : sessions_) {
-    const bool bad = faulty && session == sessions_.front();
-    session->verifyCombine(version, stride, checks_.findings.get(), bad);
+    session->verifyCombine(version, stride, checks_.findings.get(), isBad(session, faulty));
   }
   device_.run(Advance{checks_.iteration.get()});
 }
@@ -118,8 +115,7 @@ void Exchange::setIteration(std::uint32_t iteration) {
 void Exchange::countWrongCounts(int version, bool faulty) {
   device_.wait();  // counts of a replayed route are ready when the stream has passed it
   for (auto& session : sessions_) {
-    const bool bad = faulty && session == sessions_.front();
-    const int wrong = bad ? session->wrongFault(version) : session->wrongCounts(version);
+    const int wrong = isBad(session, faulty) ? session->wrongFault(version) : session->wrongCounts(version);
     checks_.wrongCounts += static_cast<std::uint64_t>(wrong);
   }
 }

@@ -89,6 +89,10 @@ class Exchange {
 
  private:
   void complete();
+  // Whether the session's route has a bad entry: that of the first one in a faulty iteration.
+  bool isBad(const std::unique_ptr<Session>& session, bool faulty) const {
+    return faulty && session == sessions_.front();
+  }
 
   const Options& options_;
   Device& device_;

@@ -132,14 +132,13 @@ int Experts::rankOf(int expert) const {
 
 Route makeRoute(const Options& options, std::uint64_t seed, int nranks, int source, int tokens, std::uint64_t step) {
   const Router router(options, seed, nranks);
-  const auto topk = static_cast<std::size_t>(options.topk);
   Route route;
   for (int token = 0; token < tokens; ++token) {
     Draw draw(rowKey(seed, 0, source, token));
-    const std::vector<std::int32_t> chosen = router.expertsOf(draw);
     const bool recorded = options.routing == Routing::file;
-    const std::int32_t* experts = recorded ? options.routingFile->of(step, source, token) : chosen.data();
-    route.experts.insert(route.experts.end(), experts, experts + topk);
+    const std::vector<std::int32_t> chosen =
+        recorded ? options.routingFile->of(step, source, token) : router.expertsOf(draw);
+    route.experts.insert(route.experts.end(), chosen.begin(), chosen.end());
     for (int entry = 0; entry < options.topk; ++entry) {
       route.weights.push_back(static_cast<float>(1 + draw.below(8)) / 8.0F);
     }

@@ -121,12 +121,13 @@ void RoutingFile::require(int nranks, int tokensMax, int k, int expertsMax) cons
   if (most >= expertsMax) refuse(path, fmt::format("it names expert {}, but --experts is {}", most, expertsMax));
 }
 
-const std::int32_t* RoutingFile::of(std::uint64_t step, int rank, int token) const {
+std::vector<std::int32_t> RoutingFile::of(std::uint64_t step, int rank, int token) const {
   const auto index = static_cast<std::size_t>(step % static_cast<std::uint64_t>(steps));
   const std::size_t row =
       (index * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)) * static_cast<std::size_t>(tokens) +
       static_cast<std::size_t>(token);
-  return experts.data() + row * static_cast<std::size_t>(topk);
+  const std::int32_t* first = experts.data() + row * static_cast<std::size_t>(topk);
+  return {first, first + topk};
 }
 
 }  // namespace moe::perf

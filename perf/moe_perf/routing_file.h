@@ -20,7 +20,7 @@ struct RoutingFile {
   void require(int nranks, int tokensMax, int k, int expertsMax) const;
 
   // The top-k of a token. Steps repeat.
-  const std::int32_t* of(std::uint64_t step, int rank, int token) const;
+  std::vector<std::int32_t> of(std::uint64_t step, int rank, int token) const;
 };
 
 }  // namespace moe::perf

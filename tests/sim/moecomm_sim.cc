@@ -18,8 +18,8 @@ struct Options {
   Protocol protocol = Protocol::both;
   Mishap mishap = Mishap::any;
   std::uint64_t first = 1, seeds = 2000, seed = 0;
-  std::pair<int, int> ranks{1, 9};
   moe::test::ScenarioLimits limits;
+  std::pair<int, int> ranks{limits.ranksMin, limits.ranks};
   bool keepGoing = false;
 };
 
