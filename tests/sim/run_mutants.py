@@ -55,6 +55,7 @@ SIM_ARGUMENTS = {
     "sim-stranger": ["--mishap", "stranger"],
     "sim-row-size": ["--mishap", "row-size"],
     "sim-death": ["--mishap", "death"],
+    "sim-decoder-death": ["--protocol", "ll", "--decoders", "--mishap", "death"],
     "sim-twice": ["--mishap", "twice"],
     "sim-unready": ["--mishap", "unready"],
 }

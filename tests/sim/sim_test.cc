@@ -45,8 +45,6 @@ TEST(Simulation, CarriesWorldsOfManyRanks) {
     expectGoodWorlds(Protocol::ht, Mishap::nothing, worlds.seeds, limits);
   }
 }
-// Without deaths: in plain dispatches, blocks without tokens do not wait for free slots. They begin to wait for rows
-// before the others of their rank begin to wait for slots, so after a death the rank may name itself.
 TEST(Simulation, CarriesWorldsOfDecoders) {
   test::ScenarioLimits limits;
   limits.decodes = true;
@@ -55,6 +53,8 @@ TEST(Simulation, CarriesWorldsOfDecoders) {
   for (const Mishap mishap : {Mishap::capacity, Mishap::badIndex, Mishap::twice, Mishap::rowSize}) {
     expectGoodWorlds(Protocol::ll, mishap, 100, limits);
   }
+  // In plain dispatches, blocks without tokens do not wait for slots. They wait for the rows of blocks that do.
+  expectGoodWorlds(Protocol::ll, Mishap::death, 600, limits);
 }
 TEST(Simulation, EndsEveryWaitForADeadRankAndLeadsToIt) {
   expectGoodWorlds(Protocol::ht, Mishap::death, 400);

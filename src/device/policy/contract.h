@@ -248,7 +248,7 @@ concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm, Re
 
   // Picks items of a list whose words have reached the target. All calls with the same scan together pick each item
   // once, in no order. A call looks at 64 or more of the items that were not picked, or at all of them. If none of them
-  // is ready, it waits for one. All calls with a scan together wait somewhat less than the timeout (kOwnWorkEarlier),
+  // is ready, it waits for one. All calls with a scan together wait somewhat less than the timeout (longestWait),
   // which is then reported. When all words have reached the target, it may say that the rest is left, if the list
   // allows that. An acquire, for all lanes, of everything that was stored on this device before the words were counted
   // up. Collective, with one result; meets before and after.

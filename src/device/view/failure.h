@@ -56,10 +56,19 @@ enum class Fault : std::int32_t {
 // goodbye.
 inline constexpr std::uint64_t kLeftGraceNs = 20'000'000;
 
-// The wait for rows of this rank's own experts is shorter than other waits by this part of the timeout. Peers, and
-// other warps of this rank, wait for results of these rows. The shorter wait ends first, so that the failure names the
-// experts' rows.
-inline constexpr int kOwnWorkEarlier = 32;
+// Some waits are shorter than others by this part of the timeout, because other warps of the rank, and peers, wait for
+// what follows them. The shorter wait ends first, so that the failure names its cause. Such waits are for rows of this
+// rank's own experts, and for slots: a block without tokens does not wait for slots, but for the rows of all blocks.
+inline constexpr int kSoonerPart = 32;
+
+MOE_HOST_DEVICE constexpr bool endsSooner(Phase phase) {
+  return phase == Phase::expertRows || phase == Phase::dispatchSlots || phase == Phase::combineSlots;
+}
+// How long a wait lasts, in the unit of `timeout`.
+template <class Time>
+MOE_HOST_DEVICE constexpr Time longestWait(Phase phase, Time timeout) {
+  return endsSooner(phase) ? timeout - timeout / kSoonerPart : timeout;
+}
 
 // The values that a handle's fault word takes: moeResult values.
 inline constexpr std::uint32_t kBadArgument = 1, kBadUsage = 2;

@@ -205,7 +205,7 @@ class SimWarp {
     constexpr int kTickShift = 10;
     if (scan.since == 0) scan.since = std::max(static_cast<std::uint32_t>(sim_.now() >> kTickShift), 1u);
     const std::uint64_t timeout = comm.orders->timeoutNs;
-    const std::uint64_t end = (std::uint64_t{scan.since} << kTickShift) + timeout - timeout / kOwnWorkEarlier;
+    const std::uint64_t end = (std::uint64_t{scan.since} << kTickShift) + longestWait(Phase::expertRows, timeout);
     for (int naps = 0;; ++naps) {
       if (scan.open == 0 && scan.atEnd(list.count())) return {list.count(), 0};
       if (maySkipRest(list, load)) return {ReadyPick::kLeft, 0};
@@ -280,15 +280,15 @@ class SimWarp {
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited, Take take) const {
     sim_.note("wait", flags, epoch);
     int missing = -1;
-    const Simulator::RankOf rankOf = [&] { return awaited.rank(missing); };
+    const Simulator::Purpose purpose{awaited.phase, [&] { return awaited.rank(missing); }};
     const bool timed = comm.waits != nullptr && awaited.phase != Phase::ownWarps;
     const auto cameIn = [&](int i, std::uint64_t ns) {
       if (timed) comm.waits[awaited.rank(i)] = std::max(comm.waits[awaited.rank(i)], ns);
     };
-    const Simulator::WaitEnd end = sim_.wait(comm, flags, n, epoch, rankOf, &missing, std::cref(cameIn));
+    const Simulator::WaitEnd end = sim_.wait(comm, flags, n, epoch, purpose, &missing, std::cref(cameIn));
     if (isInVain(end)) {
       const auto seen = static_cast<std::int64_t>(flagEpoch(flags[missing]));
-      laneFail(comm, {0, faultOf(end), awaited.phase, rankOf(), 0, 0, static_cast<std::int64_t>(epoch), seen});
+      laneFail(comm, {0, faultOf(end), awaited.phase, purpose.rankOf(), 0, 0, static_cast<std::int64_t>(epoch), seen});
     }
     if (end != Simulator::WaitEnd::reached) return false;
     for (int i = 0; i < n; ++i) take(i, flags[i]);
@@ -449,8 +449,8 @@ class SimWarp {
   template <class Late>
   bool awaitWords(const CommView& comm, const std::uint8_t* from, std::uint32_t bytes, Late late) const {
     auto* place = reinterpret_cast<std::uint32_t*>(const_cast<std::uint8_t*>(from));
-    const Simulator::RankOf rankOf = [&] { return late().peer; };
-    const Simulator::WaitEnd end = sim_.waitLanding(comm, place, static_cast<int>(bytes / sizeof *place), rankOf);
+    const Simulator::Purpose purpose{late().phase, [&] { return late().peer; }};
+    const Simulator::WaitEnd end = sim_.waitLanding(comm, place, static_cast<int>(bytes / sizeof *place), purpose);
     if (isInVain(end)) {
       Failure failure = late();
       failure.fault = faultOf(end);

@@ -219,7 +219,7 @@ void Simulator::runWarp(Warp& warp) {
 void Simulator::lookOn(Rank& rank) {
   const test::Watch& watch = rank.watch;
   int missing = -1;
-  const RankOf self = [&] { return rank.rank; };
+  const Purpose self{Phase::none, [&] { return rank.rank; }};
   const int first = rng_.below(watch.count);
   for (int n = 0; n < watch.count; ++n) {
     const int i = (first + n) % watch.count;

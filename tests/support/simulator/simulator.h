@@ -70,15 +70,18 @@ class Simulator {
   std::uint64_t now() const { return now_; }
   // How a wait of this warp ends. The waiting policy reports `left` and `late`.
   enum class WaitEnd { reached, stopped, late, left };
-  using RankOf = std::function<int()>;  // the rank that the wait is for at this time
-  // If the wait ends late or left, flags[*missing] is the first that has not reached the epoch, and rankOf() is its
-  // rank.
+  struct Purpose {
+    Phase phase;
+    std::function<int()> rankOf;  // the rank that the wait is for at this time
+  };
+  // If the wait ends late or left, flags[*missing] is the first that has not reached the epoch, and purpose.rankOf() is
+  // its rank.
   // cameIn(i, ns): flags[i] has come so long after the wait began.
   using CameIn = std::function<void(int, std::uint64_t)>;
-  WaitEnd wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, const RankOf& rankOf, int* missing,
+  WaitEnd wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, const Purpose& purpose, int* missing,
                const CameIn& cameIn);
   // The same for n consecutive landing words.
-  WaitEnd waitLanding(const CommView& comm, const std::uint32_t* words, int n, const RankOf& rankOf);
+  WaitEnd waitLanding(const CommView& comm, const std::uint32_t* words, int n, const Purpose& purpose);
   void wakeStopped(const CommView& comm);                                 // ends the waits of this rank
   void note(const char* what, const void* address, std::uint64_t value);  // trace
   // A look-up is an operation behind which the lanes of a warp meet, because the step depends on what they loaded.
@@ -110,7 +113,7 @@ class Simulator {
   void storeEagerly(void* to, const void* from, std::uint32_t bytes);
   void wakeWaiters(const void* landed);
   WaitEnd waitFor(const CommView& comm, const void* begin, std::size_t bytes, const std::function<bool()>& reached,
-                  const RankOf& rankOf);
+                  const Purpose& purpose);
   void sleepUntil(std::uint64_t time);
   void makeQueues();
   bool adapterIsGone(const Queue& queue) const;

@@ -123,8 +123,8 @@ void Simulator::wakeStopped(const CommView& comm) {
   }
 }
 
-Simulator::WaitEnd Simulator::wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, const RankOf& rankOf,
-                                   int* missing, const CameIn& cameIn) {
+Simulator::WaitEnd Simulator::wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch,
+                                   const Purpose& purpose, int* missing, const CameIn& cameIn) {
   std::bitset<kFlagsMax> seen;
   const std::uint64_t begin = now_;
   const auto reached = [&] {
@@ -140,23 +140,24 @@ Simulator::WaitEnd Simulator::wait(const CommView& comm, Flag* flags, int n, std
     return *missing < 0;
   };
   pause();
-  return waitFor(comm, flags, static_cast<std::size_t>(n) * sizeof *flags, std::ref(reached), rankOf);
+  return waitFor(comm, flags, static_cast<std::size_t>(n) * sizeof *flags, std::ref(reached), purpose);
 }
 
 Simulator::WaitEnd Simulator::waitLanding(const CommView& comm, const std::uint32_t* words, int n,
-                                          const RankOf& rankOf) {
+                                          const Purpose& purpose) {
   const auto reached = [&] { return std::find(words, words + n, kNothingLanded) == words + n; };
-  return waitFor(comm, words, static_cast<std::size_t>(n) * sizeof *words, std::ref(reached), rankOf);
+  return waitFor(comm, words, static_cast<std::size_t>(n) * sizeof *words, std::ref(reached), purpose);
 }
 
 // A warp of a dying rank stays suspended here for ever, so a wait must not hold memory.
 Simulator::WaitEnd Simulator::waitFor(const CommView& comm, const void* begin, std::size_t bytes,
-                                      const std::function<bool()>& reached, const RankOf& rankOf) {
-  const std::uint64_t end = now_ + comm.orders->timeoutNs;
+                                      const std::function<bool()>& reached, const Purpose& purpose) {
+  const std::uint64_t end = now_ + longestWait(purpose.phase, comm.orders->timeoutNs);
   Warp& self = *current_;
   while (!reached()) {
     if (comm.state->failuresClaimed != 0 || comm.orders->abort != 0) return WaitEnd::stopped;
-    if (comm.departed[rankOf()] != 0) return WaitEnd::left;  // no grace period: what the rank sent has already landed
+    if (comm.departed[purpose.rankOf()] != 0)
+      return WaitEnd::left;  // no grace period: what the rank sent has already landed
     if (now_ >= end) return WaitEnd::late;
     self.waiting = true;
     self.awaited = static_cast<const std::uint8_t*>(begin);

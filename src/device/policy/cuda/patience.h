@@ -18,14 +18,13 @@ class CudaPatience {
   enum class End { notYet, stopped, late, left };
 
   CudaPatience() = default;
-  // One of several waits that count as one, for this rank's own work. They began at `since` (0: not yet), and end
-  // somewhat earlier than the waits for this rank.
-  explicit MOE_LANES CudaPatience(std::uint32_t since) : begin_(since), sooner_(1) {}
+  // One of several waits that count as one, and began at `since`; 0: not yet.
+  explicit MOE_LANES CudaPatience(std::uint32_t since) : begin_(since) {}
   MOE_LANES std::uint32_t since() const { return begin_; }
 
-  // Called between polls, after poll number `polls`, in a wait for rank rankOf().
+  // Called between polls, after poll number `polls`, in a wait of `phase` for rank rankOf().
   template <class RankOf>
-  MOE_LANES End look(const CommView& comm, unsigned polls, RankOf rankOf) {
+  MOE_LANES End look(const CommView& comm, unsigned polls, Phase phase, RankOf rankOf) {
     if (polls % kPollsPerLook != 0) return End::notYet;
     const std::uint32_t now = ticksOf(cuda_flags::nanoseconds());
     if (begin_ == 0) {
@@ -39,8 +38,7 @@ class CudaPatience {
     if (isFirst(state, now) && !readOrders(comm)) return End::stopped;
     const std::uint32_t limit = cuda_flags::loadRelaxed(&state->ordersSeen.timeout);
     if (limit == 0) return End::notYet;
-    const std::uint32_t timeout = limit - 1;
-    const bool late = now - begin_ > timeout - sooner_ * (timeout / kOwnWorkEarlier);
+    const bool late = now - begin_ > longestWait(phase, limit - 1);
     if (cuda_flags::loadRelaxed(&state->ordersSeen.left) == 0 ||
         cuda_flags::loadRelaxed(comm.departed + rankOf()) == 0) {
       return late ? End::late : End::notYet;
@@ -80,7 +78,7 @@ class CudaPatience {
   static constexpr std::uint32_t kTickBits = 0xfffff;
   static_assert(kLeftGrace < ~kTickBits / (kTickBits + 1));
   std::uint32_t looked_ = 0;
-  std::uint32_t begin_ = 0, sooner_ = 0;
+  std::uint32_t begin_ = 0;
 };
 
 namespace cuda_waits {
@@ -135,7 +133,7 @@ static MOE_SELDOM bool watch(const CommView& comm, const Flag* flags, int n, std
     if (missing == 0) break;
     __nanosleep(kWatchNapNs);
     const int first = lane + (__ffsll(static_cast<long long>(missing)) - 1) * kLanes;
-    const CudaPatience::End end = patience.look(comm, polls, [&] { return awaited.rank(first); });
+    const CudaPatience::End end = patience.look(comm, polls, awaited.phase, [&] { return awaited.rank(first); });
     if (end == CudaPatience::End::notYet) continue;
     if (end != CudaPatience::End::stopped) fail(comm, inVain(lateFlag(flags + first, epoch, awaited, first), end));
     good = false;

@@ -54,7 +54,7 @@ MOE_LANES CudaPatience::End waitForMore(const CommView& comm, const List& list, 
     }
     if (now != seen) break;
     __nanosleep(polls ? gridDim.x * kNapNsPerBlock : kFollowNs);
-    end = patience.look(comm, turn, [&] { return comm.rank; });
+    end = patience.look(comm, turn, Phase::expertRows, [&] { return comm.rank; });
     if (__any_sync(kAll, end != CudaPatience::End::notYet ? 1 : 0) != 0) break;
   }
   if (polls && lane == 0) cuda_flags::giveUpInBlock(watch.poller);

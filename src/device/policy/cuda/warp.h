@@ -352,7 +352,7 @@ class CudaWarp {
 
     MOE_LANES bool operator()(int at) {
       __nanosleep(landingNap(++polls));
-      const CudaPatience::End end = patience.look(comm, polls, [&] { return lateOf(at).peer; });
+      const CudaPatience::End end = patience.look(comm, polls, lateOf(at).phase, [&] { return lateOf(at).peer; });
       if (end == CudaPatience::End::notYet) return true;
       if (end != CudaPatience::End::stopped) cuda_waits::fail(comm, cuda_waits::inVain(lateOf(at), end));
       return false;
@@ -386,7 +386,7 @@ class CudaWarp {
       if (polls <= kPollsAtOnce && flagEpoch(*word = cuda_flags::loadAcquire(flag)) >= epoch) return true;
       if (polls > kPollsAtOnce && flagEpoch(cuda_flags::loadRelaxed(flag)) >= epoch) break;
       if (polls > kPollsAtOnce) __nanosleep(kNapNs);
-      const CudaPatience::End end = patience.look(comm, polls, [&] { return awaited.rank(index); });
+      const CudaPatience::End end = patience.look(comm, polls, awaited.phase, [&] { return awaited.rank(index); });
       if (end == CudaPatience::End::notYet) continue;
       if (end != CudaPatience::End::stopped) {
         cuda_waits::fail(comm, cuda_waits::inVain(cuda_waits::lateFlag(flag, epoch, awaited, index), end));

@@ -17,8 +17,7 @@ namespace moe {
 class HostPatience {
  public:
   // `pace`: the experience of the calling thread so far; NULL: none. `since`: for several waits that count as one, the
-  // time in ticks when the first began; 0: not yet. Such waits are for this rank's own work, and end somewhat earlier
-  // than the waits for this rank.
+  // time in ticks when the first began; 0: not yet.
   explicit HostPatience(const CommView& comm, HostPace* pace = nullptr, std::uint32_t* since = nullptr)
       : comm_(comm), pace_(pace), since_(since) {}
 
@@ -62,10 +61,9 @@ class HostPatience {
     if (stopped(comm_)) return false;
     const auto now = Clock::now();
     if (begin_ == Clock::time_point{}) begin(now);
-    const bool left = hasLeft(lateOf().peer, now);
-    const std::chrono::nanoseconds timeout = timeoutOf(*comm_.orders);
-    if (!left && now - begin_ < (since_ != nullptr ? timeout - timeout / kOwnWorkEarlier : timeout)) return true;
     Failure failure = lateOf();
+    const bool left = hasLeft(failure.peer, now);
+    if (!left && now - begin_ < longestWait(failure.phase, timeoutOf(*comm_.orders))) return true;
     if (left) failure.fault = Fault::left;
     report(failure);
     return false;
