@@ -722,23 +722,37 @@ typedef struct moeHandleStatus {
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* status);
 
-/* The tokens that the last moeRoute sends from this rank, in arrays of the caller. An array that is not wanted is NULL.
- * A token counts once for a rank or domain, however many of its experts are there. */
-typedef struct moeSent {
+/* The layout of a dispatch: what expert ids say about the tokens that a rank will send. A token counts once for a rank
+ * or domain, however many of its experts are there. Ids that are no expert's count nowhere. */
+typedef struct moeDispatchLayout {
   size_t size;
-  int32_t* tokensPerRank;   /* device [nranks] */
-  int32_t* tokensPerDomain; /* device [domainCount] */
-  int32_t* tokensPerExpert; /* device [experts] */
-  uint8_t* tokenToRank;     /* device [tokens][nranks]: 1 if the token goes to the rank, else 0 */
-} moeSent_t;
-#define MOE_SENT_INITIALIZER \
-  { sizeof(moeSent_t), NULL, NULL, NULL, NULL }
+  int32_t backend;    /* where all arrays lie: moeBackendHost or moeBackendCuda */
+  int32_t device;     /* with moeBackendCuda: ordinal of their GPU; -1: the current one */
+  int32_t indexType;  /* moeIndex value of topkIdx; 0: int32 */
+  int32_t topk;       /* entries per token, 1..moeLimits_t.topkMax */
+  int32_t experts;    /* over all ranks, spread as those of a handle; nranks..moeLimits_t.expertsMax */
+  int32_t nranks;     /* 1..moeLimits_t.ranksMax */
+  int32_t domainSize; /* ranks of a domain, a divisor of nranks; 0: nranks */
+  /* Out. NULL: not wanted. */
+  int32_t* tokensPerRank;   /* [nranks] */
+  int32_t* tokensPerDomain; /* [nranks / domainSize] */
+  int32_t* tokensPerExpert; /* [experts] entries that name the expert */
+  uint8_t* tokenToRank;     /* [tokens][nranks]: 1 if the token goes to the rank, else 0 */
+} moeDispatchLayout_t;
+#define MOE_DISPATCH_LAYOUT_INITIALIZER \
+  { sizeof(moeDispatchLayout_t), moeBackendHost, -1, moeIndexInt32, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
 
-/* Fills these arrays in a separate step after the route. Local, stream-ordered, graph-safe. Possible at any time after
- * moeRoute, also while an operation awaits moeComplete.
- *   sent  host [1]; the arrays overlap neither each other nor what a later step reads
- * Returns moeInvalidArgument, moeInvalidUsage (there was no moeRoute), moeCudaError, or the communicator's failure. */
-MOE_API moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, moeStream_t stream);
+/* Counts the layout of a dispatch. It takes one kernel and no communicator, and tells other ranks nothing: a route
+ * checks ids and exchanges counts itself. For engines that look at these arrays before they dispatch, as DeepEP's
+ * get_dispatch_layout allows.
+ *   topkIdx  [tokens][topk]; NULL only without tokens
+ *   tokens   0..moeLimits_t.tokensMax
+ *   layout   host [1]; its arrays overlap neither each other nor topkIdx
+ *   stream   of that GPU; ignored on the host, where the arrays are complete when the call returns
+ * Stream-ordered, graph-safe, not collective, any thread. Returns moeInvalidArgument, moeUnsupported (there is no CUDA
+ * in this build) or moeCudaError; moeGetLastError(NULL) explains. */
+MOE_API moeResult_t moeGetDispatchLayout(const void* topkIdx, int32_t tokens, const moeDispatchLayout_t* layout,
+                                         moeStream_t stream);
 
 /* Words that show a kernel beside moeDispatch which experts' rows have arrived, so that expert GEMMs can begin before
  * the dispatch ends.

@@ -244,11 +244,6 @@ class Handle {
     ask(moeHandleGetDeviceCounts, &found);
     return found;
   }
-  // Fills the arrays of `sent`, which start from MOE_SENT_INITIALIZER.
-  void getSent(const moeSent_t& sent, moeStream_t stream = nullptr) const {
-    const moeComm_t comm = require();
-    check(moeHandleGetSent(state_->handle, &sent, stream), comm);
-  }
   moeArrivals_t arrivals() const {
     moeArrivals_t found = MOE_ARRIVALS_INITIALIZER;
     ask(moeHandleGetArrivals, &found);

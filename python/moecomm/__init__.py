@@ -11,6 +11,7 @@ from ._version import VERSION as __version__
 from ._library import library
 from .comm import Communicator, Info, Limits, MemorySize, Peer
 from .comm import error_string, limits, memory_size, unique_id, version
+from .dispatch_layout import dispatch_layout
 from .errors import (
     Aborted,
     CudaError,
@@ -60,6 +61,7 @@ __all__ = [
     "Timeout",
     "Unsupported",
     "WindowMemory",
+    "dispatch_layout",
     "error_string",
     "library",
     "limits",

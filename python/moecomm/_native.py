@@ -291,14 +291,22 @@ class moeHandleStatus_t(Sized):
     ]
 
 
-class moeSent_t(Sized):
+class moeDispatchLayout_t(Sized):
     _fields_ = [
         ("size", c_size_t),
+        ("backend", c_int32),
+        ("device", c_int32),
+        ("indexType", c_int32),
+        ("topk", c_int32),
+        ("experts", c_int32),
+        ("nranks", c_int32),
+        ("domainSize", c_int32),
         ("tokensPerRank", c_void_p),
         ("tokensPerDomain", c_void_p),
         ("tokensPerExpert", c_void_p),
         ("tokenToRank", c_void_p),
     ]
+    _defaults_ = {"backend": moeBackendHost, "device": -1, "indexType": moeIndexInt32}
 
 
 class moeArrivals_t(Sized):
@@ -461,7 +469,7 @@ PROTOTYPES = {
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),
     "moeHandleGetDeviceCounts": (moeResult_t, [moeHandle_t, POINTER(moeDeviceCounts_t)]),
     "moeHandleGetStatus": (moeResult_t, [moeHandle_t, POINTER(moeHandleStatus_t)]),
-    "moeHandleGetSent": (moeResult_t, [moeHandle_t, POINTER(moeSent_t), moeStream_t]),
+    "moeGetDispatchLayout": (moeResult_t, [c_void_p, c_int32, POINTER(moeDispatchLayout_t), moeStream_t]),
     "moeHandleGetArrivals": (moeResult_t, [moeHandle_t, POINTER(moeArrivals_t)]),
     "moeHandleGetStatistics": (moeResult_t, [moeHandle_t, POINTER(moeStatistics_t)]),
     "moeHandleGetView": (moeResult_t, [moeHandle_t, POINTER(moeHandleView_t)]),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from . import _native
-from .arrays import stream_address
 from .casts import CASTS, scale_words
-from .checks import require_shape, take
 from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView, Statistics
 from .layouts import Layout, block_axes
 from .membership import Membership
@@ -79,40 +77,6 @@ class HandleQueries:
         fields = (field[0] for field in _native.moeDeviceCounts_t._fields_)
         names = [name for name in fields if name not in ("size", "mode", "reserved")]
         return DeviceCounts(*(getattr(counts, name) for name in names))
-
-    def sent(
-        self,
-        *,
-        tokens_per_rank: Any = None,
-        tokens_per_domain: Any = None,
-        tokens_per_expert: Any = None,
-        token_to_rank: Any = None,
-        stream: Any = None,
-    ) -> None:
-        """Fills the given arrays about the tokens that the last route sends from this rank. Local.
-
-        tokens_per_rank    [nranks] int32
-        tokens_per_domain  [domains] int32
-        tokens_per_expert  [experts] int32
-        token_to_rank      [tokens, nranks] bool or uint8: 1 if the token goes to the rank"""
-        nranks = self._layout.nranks
-        domains = min(self._comm.info.domain_count, nranks)
-
-        def address(array: Any, what: str, shape: Tuple[int, ...], axes: str, dtypes: Sequence[str] = ("int32",)) -> int:
-            found = take(array, what, self._comm.place, dtypes, True)
-            if self._tokens is not None:
-                require_shape(found, what, shape, axes)
-            return found.address
-
-        sent = _native.moeSent_t(
-            tokensPerRank=address(tokens_per_rank, "tokens_per_rank", (nranks,), "[nranks]"),
-            tokensPerDomain=address(tokens_per_domain, "tokens_per_domain", (domains,), "[domains]"),
-            tokensPerExpert=address(tokens_per_expert, "tokens_per_expert", (self._experts,), "[experts]"),
-            tokenToRank=address(
-                token_to_rank, "token_to_rank", (self._tokens or 0, nranks), "[tokens, nranks]", ("bool", "uint8")
-            ),
-        )
-        self._call("moeHandleGetSent", ctypes.byref(sent), stream_address(stream))
 
     @property
     def mode(self) -> str:

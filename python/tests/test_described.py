@@ -1,10 +1,9 @@
-"""Arrays about a route: the rows that a rank sends, and the origins of arriving rows. Needs the library and numpy."""
+"""Arrays about a route: the origins of arriving rows. Needs the library and numpy."""
 
 import unittest
 
 from support import MISSING, RANKS, Guards, numpy, world
 
-import moecomm
 from moecomm import Describe
 
 TOPK, EXPERTS, TOKENS, LOCAL = 2, 4, 3, 2
@@ -25,27 +24,6 @@ def arrivals(rank):
 
 @unittest.skipIf(MISSING or numpy is None, MISSING or "numpy is missing")
 class DescribedTest(unittest.TestCase):
-    def test_what_a_rank_sends(self):
-        def body(comm):
-            guards = Guards()
-            ids = numpy.array(IDS[comm.rank], numpy.int32)
-            with comm.handle(experts=EXPERTS, topk=TOPK, mode="ht") as handle:
-                ranks, domains = guards.empty((RANKS,), numpy.int32), guards.empty((1,), numpy.int32)
-                experts, to = guards.empty((EXPERTS,), numpy.int32), guards.empty((TOKENS, RANKS), numpy.bool_)
-                with self.assertRaises(moecomm.errors.InvalidUsage):
-                    handle.sent(tokens_per_rank=ranks)
-                handle.route(ids)
-                handle.sent(tokens_per_rank=ranks, tokens_per_domain=domains, tokens_per_expert=experts, token_to_rank=to)
-                expected = [[any(i >= 0 and i // LOCAL == rank for i in row) for rank in range(RANKS)] for row in ids]
-                self.assertEqual(to.tolist(), expected)
-                self.assertEqual(ranks.tolist(), numpy.sum(expected, 0).tolist())
-                self.assertEqual(domains.tolist(), [sum(any(row) for row in expected)])
-                self.assertEqual(experts.tolist(), [int((ids == expert).sum()) for expert in range(EXPERTS)])
-                with self.assertRaisesRegex(ValueError, "token_to_rank has shape"):
-                    handle.sent(token_to_rank=to[:2])
-
-        world(body)
-
     def test_rows_that_come(self):
         def body(comm):
             guards, rows = Guards(), numpy.ones((TOKENS, 8), numpy.float32)

@@ -18,7 +18,7 @@ GROUPS = [
     ("Handles", ["moeHandleCreate", "moeHandleConfig_t", "moeLayout", "moeIndex", "moeDuplicates", "moeHandleDestroy",
                  "moeHandle_t", "moeHandleSetTokensBound", "moeHandleSetPlacement", "moePlacement_t"]),
     ("Route", ["moeRoute", "moeTokens", "moeHandleGetCounts", "moeCounts_t", "moeHandleGetDeviceCounts",
-               "moeDeviceCounts_t", "moeHandleGetSent", "moeSent_t"]),
+               "moeDeviceCounts_t", "moeGetDispatchLayout", "moeDispatchLayout_t"]),
     ("Dispatch", ["moeDispatch", "moeRouteDispatch", "moeDispatchArgs_t", "moeDescribe_t", "moeIds", "moePayload_t",
                   "moePad", "moeHandleGetArrivals", "moeArrivals_t", "moeHandleGetView", "moeHandleView_t"]),
     ("Combine", ["moeCombine", "moeCombineArgs_t", "moeWeights", "moeReady_t", "moeGrads_t"]),

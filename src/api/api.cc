@@ -263,11 +263,12 @@ moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* status) {
   return moe::guard(&handleOf(handle)->comm(), [&] { moe::writeStruct(status, handleOf(handle)->status(), "status"); });
 }
 
-moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, moeStream_t stream) {
-  if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::traced(handleOf(handle), "moeHandleGetSent", [&](auto&) {
-    const moeSent_t defaults = MOE_SENT_INITIALIZER;
-    moe::describeSent(*handleOf(handle), moe::readStruct(sent, "sent", defaults), stream);
+moeResult_t moeGetDispatchLayout(const void* topkIdx, int32_t tokens, const moeDispatchLayout_t* layout,
+                                 moeStream_t stream) {
+  const moe::CallRange range("moeGetDispatchLayout");
+  return moe::guard(nullptr, [&] {
+    const moeDispatchLayout_t defaults = MOE_DISPATCH_LAYOUT_INITIALIZER;
+    moe::dispatchLayout(topkIdx, tokens, moe::readStruct(layout, "layout", defaults), stream);
   });
 }
 

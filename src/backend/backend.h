@@ -10,6 +10,7 @@
 #include "backend/options.h"
 #include "backend/snapshot.h"
 #include "backend/window_port.h"
+#include "device/view/layout_args.h"
 #include "device/view/steps.h"
 
 namespace moe {
@@ -104,6 +105,10 @@ class Backend {
 
 // Waits until all work that was queued on a device has ended. -1: there is nothing to wait for.
 void awaitDevice(int device) noexcept;
+
+// Counts a dispatch layout in stream order. `device`: -1: the current one. Throws moeCudaError, or moeUnsupported in a
+// build without CUDA.
+void countLayout(const LayoutArgs& args, int device, moeStream_t stream);
 
 // Returns NULL if there is no usable GPU or this build has no CUDA. `why` then says what is missing.
 std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why);

@@ -125,6 +125,13 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
+void countLayout(const LayoutArgs& args, int device, moeStream_t stream) {
+  int chosen = device;
+  if (device < 0) checkCuda(cudaGetDevice(&chosen), "moeGetDispatchLayout: there is no current GPU");
+  const DeviceScope scope(chosen);
+  checkCuda(launchLayout(args, reinterpret_cast<cudaStream_t>(stream)), "moeGetDispatchLayout: cannot launch a kernel");
+}
+
 std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why) {
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);

@@ -58,7 +58,7 @@ TEST(LookUps, AreCountedInEveryPlainStepOfRandomWorlds) {
     }
   }
   for (const Step step : {Step::llSlotDispatch, Step::llPlacedDispatch, Step::llPlacedMore, Step::llPlacedCast,
-                          Step::llSlotCombine, Step::llPlacedCombine}) {
+                          Step::llSlotCombine, Step::llPlacedCombine, Step::llWeightsCombine}) {
     EXPECT_EQ(seen.count(step), 1u) << static_cast<int>(step);
   }
 }

@@ -188,7 +188,7 @@ TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
 
 TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) {
   for (const Step step : {Step::llSlotDispatch, Step::llSlotCombine, Step::llPlacedDispatch, Step::llPlacedMore,
-                          Step::llPlacedCast, Step::llPlacedCombine}) {
+                          Step::llPlacedCast, Step::llPlacedCombine, Step::llWeightsCombine}) {
     const auto blocks = [&](int tokens, int sms) {
       Workload work{step, 512, tokens, 14336, sms, true};
       work.lowLatency = true;
@@ -205,7 +205,8 @@ TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) 
 }
 
 TEST(CudaPlan, ABlockWithSeveralRowsHasMoreWarps) {
-  for (const Step step : {Step::llPlacedDispatch, Step::llPlacedMore, Step::llPlacedCast, Step::llPlacedCombine}) {
+  for (const Step step : {Step::llPlacedDispatch, Step::llPlacedMore, Step::llPlacedCast, Step::llPlacedCombine,
+                          Step::llWeightsCombine}) {
     const auto warps = [&](int rows, int sms) {
       Workload work{step, 512, rows, 14336, sms};
       work.lowLatency = true;

@@ -184,7 +184,7 @@ class Buffer(HighThroughput, LowLatency):
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> Layout:
-        """The layout of the rows that dispatch() will send. Local, by plain torch on the communication stream.
+        """The layout of the rows that dispatch() will send. Local, on the communication stream.
 
         topk_idx     [tokens, topk] int64 or int32: global expert, -1 = unused
         num_experts  a multiple of the ranks
@@ -195,7 +195,7 @@ class Buffer(HighThroughput, LowLatency):
         require_divisible(num_experts, self.group_size)
         stream = self.lane.start(None, previous_event, async_finish)
         with self.lane.on(stream):
-            found = self._layout.make(topk_idx, num_experts)
+            found = self._layout.make(topk_idx, num_experts, 0 if stream is None else stream.cuda_stream)
         return (*found, self.lane.finish(stream, async_finish, (topk_idx,), found))
 
     def _sms(self, config: Optional[Config]) -> int:

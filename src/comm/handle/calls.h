@@ -16,7 +16,9 @@ void refuseRouteDispatch(Handle& handle, moeStream_t stream);
 // Both take part with a refusal if the flags have moeRefused.
 void dispatch(Handle& handle, const DispatchRequest& asked, moeStream_t stream);
 void combine(Handle& handle, const CombineRequest& asked, moeStream_t stream);
-void describeSent(Handle& handle, const moeSent_t& sent, moeStream_t stream);
+
+// It needs no handle.
+void dispatchLayout(const void* topkIdx, int tokens, const moeDispatchLayout_t& layout, moeStream_t stream);
 
 // These calls only refuse. They let the other ranks go on: comm/recorder/refused.h says how, and decision 0095 why.
 void refuseRoute(Handle& handle, moeStream_t stream);

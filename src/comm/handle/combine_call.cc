@@ -32,8 +32,9 @@ Step fasterStep(const Backend& backend, const StepParams& p, Workload work, int 
     if (work.rows <= kTokensOfBlock * blocksOf(Step::llSlotCombine, work.rows)) return Step::llSlotCombine;
   }
   if (work.step == Step::llCombine && landsPlainly(p)) {
-    const int blocks = blocksOf(Step::llPlacedCombine, arriving);
-    if (arriving <= (work.sms == 0 ? kRowsOfBlock * blocks : blocks / 2)) return Step::llPlacedCombine;
+    const Step plain = plainCombineStep(p);
+    const int blocks = blocksOf(plain, arriving);
+    if (arriving <= (work.sms == 0 ? kRowsOfBlock * blocks : blocks / 2)) return plain;
   }
   return work.step;
 }
@@ -121,7 +122,8 @@ void planCombine(const Handle& handle, const CombinePlan& plan, Operation* opera
   work.waitsForRows = a.ready.words != nullptr;
   const int arriving = std::max(tokens, handle.arrivingRowsGuess(tokens));
   operation->step = work.step = fasterStep(backend, operation->params, work, arriving);
-  if (work.step == Step::llPlacedCombine) work.rows = arriving;
+  const StepRow& row = kSteps.rows[static_cast<std::size_t>(work.step)];
+  if (row.family == StepFamily::plain && row.lands) work.rows = arriving;
   operation->shape = operation->completing = backend.shapeFor(work);
   if (plan.completeSms > 0) {
     work.sms = plan.completeSms;

@@ -1,4 +1,4 @@
-// Arrays about a route, for callers who ask: checks, and launches of the step that fills them.
+// Arrays about the rows that a dispatch brings, for callers who ask: checks, and launches of the step that fills them.
 #include <fmt/format.h>
 
 #include <array>
@@ -8,31 +8,6 @@
 #include "comm/handle/dispatch_call.h"
 
 namespace moe {
-
-void describeSent(Handle& handle, const moeSent_t& sent, moeStream_t stream) {
-  const int tokens = handle.tokens(), ranks = handle.room().view.nranks;
-  if (tokens < 0) {
-    throw Error(moeInvalidUsage, "moeHandleGetSent: moeRoute has not been called on this handle");
-  }
-  const std::array<Extent, 4> outputs = {
-      {{"sent.tokensPerRank", sent.tokensPerRank, std::int64_t{ranks} * 4},
-       {"sent.tokensPerDomain", sent.tokensPerDomain, std::int64_t{handle.view().domains} * 4},
-       {"sent.tokensPerExpert", sent.tokensPerExpert, std::int64_t{handle.shape().map.experts} * 4},
-       {"sent.tokenToRank", sent.tokenToRank, std::int64_t{tokens} * ranks}}};
-  for (const Extent& output : outputs) {
-    if (output.begin != sent.tokenToRank) requireAligned(output.begin, output.name, alignof(std::int32_t));
-    handle.windowOffset(output.begin, static_cast<std::uint64_t>(output.bytes), output.name);
-    for (const Extent* other = outputs.data(); other != &output; ++other) requireApart(output, *other);
-  }
-  StepParams p = handle.params();
-  p.describe.tokens = tokens;
-  p.describe.tokensPerRank = sent.tokensPerRank;
-  p.describe.tokensPerDomain = sent.tokensPerDomain;
-  p.describe.tokensPerExpert = sent.tokensPerExpert;
-  p.describe.tokenToRank = sent.tokenToRank;
-  const Workload work{Step::describe, handle.shape().tokensMax, tokens, 0, 0};
-  handle.launch(Step::describe, p, handle.backend().shapeFor(work), stream);
-}
 
 namespace {
 

@@ -8,6 +8,7 @@ namespace moe {
 
 class HostPace;
 enum class Step;
+struct LayoutArgs;
 struct StepParams;
 struct WarpIndex;
 
@@ -19,5 +20,8 @@ using HostStepRunner = void (*)(Step step, const StepParams& params, WarpIndex w
 
 // NULL if this processor or this build of the library lacks the instructions. `automatic` chooses the best build.
 HostStepRunner hostStepRunner(HostSimd simd);
+
+// Counts a dispatch layout on the calling thread.
+void runLayout(const LayoutArgs& args);
 
 }  // namespace moe

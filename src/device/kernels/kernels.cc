@@ -64,7 +64,7 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
       if (error != cudaSuccess) return error;
     }
   }
-  return cudaSuccess;
+  return loadLayout();
 }
 
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "device/policy/cuda/kernel_numbers.h"
+#include "device/view/layout_args.h"
 
 namespace moe {
 
@@ -25,6 +26,11 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes);
 
 // Stores the time by the clock of step records, which is never 0, to a word that the host reads.
 cudaError_t launchClock(std::uint64_t* to, cudaStream_t stream);
+
+// Counts a dispatch layout.
+cudaError_t launchLayout(const LayoutArgs& args, cudaStream_t stream);
+// Loads its kernel, as loadKernels() does for those of steps.
+cudaError_t loadLayout();
 
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream);
 

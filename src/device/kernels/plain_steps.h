@@ -53,7 +53,15 @@ template <>
 struct StepCode<Step::llPlacedCombine> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
-    LlPlacedCombine<Warp>::run(warp, p, w);
+    LlPlacedCombine<Warp, false>::run(warp, p, w);
+  }
+};
+
+template <>
+struct StepCode<Step::llWeightsCombine> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    LlPlacedCombine<Warp, true>::run(warp, p, w);
   }
 };
 

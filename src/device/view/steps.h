@@ -35,6 +35,7 @@ enum class Step {
   llPlacedCast,
   llSlotCombine,
   llPlacedCombine,
+  llWeightsCombine,
   describe,
   tally
 };
@@ -119,6 +120,7 @@ MOE_HOST_DEVICE constexpr StepTable stepTable() {
       {Step::llPlacedCast,      "llPlacedCast",      Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                16,   0},
       {Step::llSlotCombine,     "llSlotCombine",     Kind::combine,  Family::plain,        Spread::once,  false, kNear,                8,    0},
       {Step::llPlacedCombine,   "llPlacedCombine",   Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
+      {Step::llWeightsCombine,  "llWeightsCombine",  Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
       {Step::describe,          "describe",          Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
       {Step::tally,             "tally",             Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
   }};
@@ -207,11 +209,16 @@ MOE_HOST_DEVICE bool combinesFromSlots(const StepParams& p) {
          p.comm.nranks <= kSlotRanksMax;
 }
 
-// Whether Step::llPlacedCombine may replace Step::llCombine: rows land at their owners, with nothing beside them.
+// Whether plainCombineStep() may replace Step::llCombine: rows land at their owners, with nothing beside them but
+// weights.
 MOE_HOST_DEVICE bool landsPlainly(const StepParams& p) {
   const CombineArgs& a = p.combine;
   return p.phases == kWhole && combineLands(p.handle) && a.grads == 0 && a.wire == 0 && a.ready.words == nullptr &&
-         a.leaves == 0 && p.handle.weighted == 0 && !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
+         a.leaves == 0 && !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
+}
+// The step of such a combine.
+MOE_HOST_DEVICE Step plainCombineStep(const StepParams& p) {
+  return p.handle.weighted != 0 ? Step::llWeightsCombine : Step::llPlacedCombine;
 }
 
 // True if each step has its row at its place, and each operation has a step.

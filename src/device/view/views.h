@@ -406,13 +406,9 @@ struct CombineArgs {
   int leaves;  // 1: rows that wait for `ready` may be left to the second part
 };
 
-// Arrays that describe the handle's route. A step of their own fills them, or the plain dispatch that routes. NULL: not
-// requested.
+// Arrays about the rows that `dispatch` has delivered. A step of their own fills them, or the plain dispatch that
+// routes. NULL: not requested.
 struct DescribeArgs {
-  int tokens;  // of the route
-  std::int32_t *tokensPerRank, *tokensPerDomain, *tokensPerExpert;
-  std::uint8_t* tokenToRank;  // [tokens][nranks]
-  // About the rows that `dispatch` has delivered.
   std::int64_t* layoutRange;    // [localExperts][nranks]
   std::int32_t* rowExperts;     // [rows]
   std::int32_t* rowsPerExpert;  // [localExperts]

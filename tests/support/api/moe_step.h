@@ -134,7 +134,6 @@ class MoeStep {
   void askToDescribe(moeDescribe_t& describe) const;
   bool asksForExperts() const;
   void checkDescribed();
-  void checkSent();
   void checkPadding();
   std::vector<std::int64_t> emptyRows() const;
   void checkCounts();
@@ -160,7 +159,6 @@ class MoeStep {
   std::int64_t* outRange_ = nullptr;
   std::int32_t* outRows_ = nullptr;
   std::int32_t* outExperts_ = nullptr;
-  std::uint8_t* sent_ = nullptr;
 };
 
 }  // namespace moe::test

@@ -1,5 +1,4 @@
-// Checks the arrays of moe_step.h that a separate step fills: those of a dispatch, and those of the tokens that this
-// rank sends.
+// Checks the arrays of moe_step.h that a separate step fills.
 #include "support/api/moe_step.h"
 #include "support/base/index.h"
 #include "support/reference/reference_describe.h"
@@ -11,7 +10,6 @@ void MoeStep::takeDescribed() {
   outExperts_ = static_cast<std::int32_t*>(take(rowsMax_ * 4));
   outRange_ = static_cast<std::int64_t*>(take(std::int64_t{case_.experts} * context_.nranks * 8));
   outRows_ = static_cast<std::int32_t*>(take(std::int64_t{case_.experts} * 4));
-  sent_ = static_cast<std::uint8_t*>(take(std::int64_t{case_.tokensMax} * context_.nranks));
 }
 
 void MoeStep::askToDescribe(moeDescribe_t& describe) const {
@@ -52,22 +50,6 @@ void MoeStep::checkDescribed() {
   }
   const auto ranges = layoutRanges(*reference_, rank);
   EXPECT_EQ(context_.arena.get(outRange_, ranges.size()), ranges) << case_.name();
-}
-
-void MoeStep::checkSent() {
-  const int domains = reference_->config.domainOf(context_.nranks - 1) + 1;
-  const ReferenceSent expected = referenceSent(*reference_, context_.rank);
-  const auto take = [&](int count) { return static_cast<std::int32_t*>(context_.arena.take(at(count) * 4)); };
-  moeSent_t sent = MOE_SENT_INITIALIZER;
-  sent.tokensPerRank = take(context_.nranks);
-  sent.tokensPerDomain = take(domains);
-  sent.tokensPerExpert = take(case_.experts);
-  sent.tokenToRank = sent_;
-  MOE_ASSERT_OK(moeHandleGetSent(handle_, &sent, context_.stream()), context_);
-  EXPECT_EQ(context_.arena.get(sent.tokensPerRank, expected.perRank.size()), expected.perRank) << case_.name();
-  EXPECT_EQ(context_.arena.get(sent.tokensPerDomain, expected.perDomain.size()), expected.perDomain) << case_.name();
-  EXPECT_EQ(context_.arena.get(sent.tokensPerExpert, expected.perExpert.size()), expected.perExpert) << case_.name();
-  EXPECT_EQ(context_.arena.get(sent.tokenToRank, expected.toRank.size()), expected.toRank) << case_.name();
 }
 
 }  // namespace moe::test

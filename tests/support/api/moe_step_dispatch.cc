@@ -65,7 +65,6 @@ void MoeStep::checkDispatch() {
   checkArrivals();
   if (!case_.describes) return;
   checkDescribed();
-  checkSent();
 }
 
 void MoeStep::checkRows() {

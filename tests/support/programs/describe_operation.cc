@@ -28,7 +28,7 @@ DescribeOperation::DescribeOperation(TestComm& comm, TestHandle& handle, std::sh
 
 // All combinations occur. Layouts with a row per token have no rows of one expert.
 bool DescribeOperation::wants(int rank, Array array) const {
-  if ((array == kRanges || array == kExperts) && !hasRowPerExpert(route_->config.layout)) return false;
+  if (!hasRowPerExpert(route_->config.layout)) return false;
   return mix(config_.seed, static_cast<std::uint64_t>(rank * kArrays + array)) % 4 != 0;
 }
 
@@ -40,13 +40,7 @@ std::int64_t DescribeOperation::rows(int rank) const {
 
 std::vector<GuardedBytes> DescribeOperation::arraysFor(int rank) const {
   const RouteConfig& config = route_->config;
-  const std::int64_t n = config.nranks, domains = config.domainOf(config.nranks - 1) + 1;
-  const std::int64_t bytes[kArrays] = {4 * n,
-                                       4 * domains,
-                                       std::int64_t{4} * config.experts,
-                                       route_->inputs[at(rank)].tokens * n,
-                                       8 * n * expertCount(config, rank),
-                                       4 * rows(rank)};
+  const std::int64_t bytes[kArrays] = {std::int64_t{8} * config.nranks * expertCount(config, rank), 4 * rows(rank)};
   std::vector<GuardedBytes> arrays;
   for (const std::int64_t size : bytes) arrays.emplace_back(at(size));
   return arrays;
@@ -62,11 +56,6 @@ StepParams DescribeOperation::params(int rank, int phases) {
     using Item = std::remove_reference_t<decltype(*pointer)>;
     if (wants(rank, array)) pointer = reinterpret_cast<Item*>(ranks_[at(rank)][at(array)].data());
   };
-  p.describe.tokens = route_->inputs[at(rank)].tokens;
-  place(kPerRank, p.describe.tokensPerRank);
-  place(kPerDomain, p.describe.tokensPerDomain);
-  place(kPerExpert, p.describe.tokensPerExpert);
-  place(kToRank, p.describe.tokenToRank);
   place(kRanges, p.describe.layoutRange);
   place(kExperts, p.describe.rowExperts);
   p.dispatch.padding = config_.padding;
@@ -77,14 +66,8 @@ StepParams DescribeOperation::params(int rank, int phases) {
 }
 
 void DescribeOperation::finish(int rank, Report& report) {
-  static constexpr const char* kNames[kArrays] = {
-      "tokens per rank", "tokens per domain", "tokens per expert", "tokens' ranks", "ranges", "experts"};
+  static constexpr const char* kNames[kArrays] = {"ranges", "experts"};
   const std::vector<GuardedBytes> expected = arraysFor(rank);
-  const ReferenceSent sent = referenceSent(*route_, rank);
-  putAll(expected[kPerRank], sent.perRank);
-  putAll(expected[kPerDomain], sent.perDomain);
-  putAll(expected[kPerExpert], sent.perExpert);
-  putAll(expected[kToRank], sent.toRank);
   const bool nothing = fault_.at(rank);
   const std::vector<std::int64_t> ranges = layoutRanges(*route_, rank);
   putAll(expected[kRanges], nothing ? std::vector<std::int64_t>(ranges.size(), 0) : ranges);

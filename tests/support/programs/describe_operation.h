@@ -23,7 +23,7 @@ class DescribeOperation : public Operation {
   void finish(int rank, Report& report) override;
 
  private:
-  enum Array { kPerRank, kPerDomain, kPerExpert, kToRank, kRanges, kExperts, kArrays };
+  enum Array { kRanges, kExperts, kArrays };
   bool wants(int rank, Array array) const;
   std::int64_t rows(int rank) const;
   std::vector<GuardedBytes> arraysFor(int rank) const;

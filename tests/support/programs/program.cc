@@ -54,7 +54,7 @@ Step stepFor(const Task& task, const StepParams& p) {
   if (task.step == Step::llRouteDispatch && takesPlainStep(p)) return plainDispatchStep(p);
   const auto takes = [&] { return draws(p, p.combine.rowBytes, p.combine.tokens); };
   if (task.step == Step::combine && combinesFromSlots(p) && takes()) return Step::llSlotCombine;
-  if (task.step == Step::llCombine && landsPlainly(p) && takes()) return Step::llPlacedCombine;
+  if (task.step == Step::llCombine && landsPlainly(p) && takes()) return plainCombineStep(p);
   return task.step;
 }
 

@@ -1,33 +1,8 @@
 #include "support/reference/reference_describe.h"
 
-#include <set>
-
 #include "support/base/index.h"
 
 namespace moe::test {
-
-ReferenceSent referenceSent(const ReferenceRoute& route, int rank) {
-  const RouteConfig& config = route.config;
-  const RouteInput& input = route.inputs[at(rank)];
-  ReferenceSent sent;
-  sent.perRank.assign(at(config.nranks), 0);
-  sent.perDomain.assign(at(config.domainOf(config.nranks - 1) + 1), 0);
-  sent.perExpert.assign(at(config.experts), 0);
-  sent.toRank.assign(at(std::int64_t{input.tokens} * config.nranks), 0);
-  for (int token = 0; token < input.tokens; ++token) {
-    std::set<int> ranks, domains;
-    for (int k = 0; k < config.topk; ++k) {
-      const int expert = input.experts[at(token * config.topk + k)];
-      if (expert < 0) continue;
-      ++sent.perExpert[at(expert)];
-      ranks.insert(rankOfExpert(config, expert));
-      domains.insert(config.domainOf(rankOfExpert(config, expert)));
-    }
-    for (const int to : ranks) ++sent.perRank[at(to)], sent.toRank[at(token * config.nranks + to)] = 1;
-    for (const int domain : domains) ++sent.perDomain[at(domain)];
-  }
-  return sent;
-}
 
 std::vector<DescribedRow> describedRows(const ReferenceRoute& route, int rank) {
   std::vector<DescribedRow> rows;

@@ -1,16 +1,9 @@
-// The description of a route, computed from whole tokens: the tokens that a rank sends, and the sources of arriving
-// rows.
+// The sources of the rows that a route brings, computed from whole tokens.
 #pragma once
 
 #include "support/reference/reference.h"
 
 namespace moe::test {
-
-struct ReferenceSent {
-  std::vector<std::int32_t> perRank, perDomain, perExpert;
-  std::vector<std::uint8_t> toRank;  // [tokens][nranks]
-};
-ReferenceSent referenceSent(const ReferenceRoute& route, int rank);
 
 // A row of the layout for which a row has arrived. With a row per token, `localExpert` is -1.
 struct DescribedRow {

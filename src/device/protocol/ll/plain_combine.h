@@ -168,7 +168,8 @@ MOE_SELDOM bool llFreePlaces(Warp warp, const StepParams& p, WarpIndex w, Operat
   return llBeginLanding(CombineSession<Warp>(warp, p, w, operation), uncombined, used, isLast(w));
 }
 
-template <Blocks Warp>
+// `kBrings`: a combine of a handle whose combines bring the weights of the rows (Step::llWeightsCombine).
+template <Blocks Warp, bool kBrings>
 requires Lands<Warp>
 class LlPlacedCombine {
  public:
@@ -177,20 +178,31 @@ class LlPlacedCombine {
     const LlShare tokens = LlShare::of(p.combine.tokens, w.count > 1, w);
     const std::uint64_t began = warp.follow();
     const LlCombineWords words(p, p.comm.state->handed[0]);
-    LlPlacedCombine(warp, p, w, words).run(began, tokens, words);
+    const std::uint64_t weighted = kBrings ? p.comm.state->weighted[combineChannel(p.handle)] : 0;
+    LlPlacedCombine(warp, p, w, words, weighted).run(began, tokens, words);
   }
 
  private:
   using S = CombineSession<Warp>;
 
-  MOE_LANES LlPlacedCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlCombineWords& words)
-      : s_(warp, p, w, words.operation(p)) {}
+  // `weighted`: the number of combines before this one that have brought weights.
+  MOE_LANES LlPlacedCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlCombineWords& words,
+                            std::uint64_t weighted)
+      : s_(warp, p, w, withWeights(words.operation(p), weighted)) {}
+  static MOE_LANES Operation withWeights(Operation which, std::uint64_t weighted) {
+    which.weights = kBrings ? weighted + 1 : 0;
+    return which;
+  }
 
   MOE_LANES void run(std::uint64_t began, const LlShare& tokens, const LlCombineWords& words) const {
     std::uint32_t fault = words.fault, uncombined = words.uncombined, used = words.used;
     std::uint64_t epoch = s_.epoch;
     // The other offsets are read soon after this one.
     auto rows = static_cast<std::uint32_t>(s_.handle.arriving.rankOffsets[s_.comm.nranks]);
+    if constexpr (kBrings) {
+      std::uint64_t weights = s_.weights;
+      s_.warp.hold(weights);
+    }
     if (s_.stopped(fault, uncombined, used, epoch, rows)) return;
     const bool silent = givesZeros(s_, fault), last = isLast(s_.w);
     if (uncombined == 0 || used != 0) {
@@ -200,6 +212,7 @@ class LlPlacedCombine {
       s_.noteBegin();
       if (last) llTellTerms(s_);
     }
+    if (kBrings && !bringWeights(s_)) return;
     if (silent) {
       llLandZeros(s_.warp, s_.p, s_.w, s_.operation());
     } else {
@@ -249,7 +262,10 @@ class LlPlacedCombine {
     }
   };
   struct MadeWeighted : Made {
-    MOE_LANES float weight(int i, int term) const { return entryWeight(this->header(i)[1 + term]); }
+    MOE_LANES float weight(int i, int term) const {
+      const Quad* header = this->header(i);
+      return kBrings ? broughtWeight(this->c.s_, header[0], header[1 + term]) : entryWeight(header[1 + term]);
+    }
   };
 
   // A list for reduceRows: the sums of the block's tokens, or of its part of one token, from rows that land here.

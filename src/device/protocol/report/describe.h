@@ -1,6 +1,6 @@
-// Arrays about a route that few callers ask for: what this rank sends, and the experts of arriving rows. It is a
-// separate step, so that it costs other callers nothing. Everything follows from the state that the route has left in
-// the handle: it reads no window and never waits. See docs/decisions/0068-arrays-by-a-step-of-their-own.md.
+// Arrays about arriving rows that few callers ask for. It is a separate step, so that it costs other callers nothing.
+// Everything follows from the state that the route has left in the handle: it reads no window and never waits. See
+// docs/decisions/0068-arrays-by-a-step-of-their-own.md.
 #pragma once
 
 #include "device/protocol/core/deliver.h"
@@ -15,9 +15,6 @@ class Describe {
 
   MOE_LANES void run() const {
     if (warp.stopped(c_)) return;
-    if (w_.index == 0) copyTotals();
-    if (a_.tokensPerDomain != nullptr) countDomains();
-    if (a_.tokenToRank != nullptr) markRanks();
     if (h_.state->fault != 0) return describeNoRows();
     if (a_.rowsPerExpert != nullptr && w_.index == 0) {
       warp.forEach(h_.map.count(c_.rank), [&](int e) { a_.rowsPerExpert[e] = h_.arriving.rowsPerExpert[e]; });
@@ -37,41 +34,6 @@ class Describe {
   MOE_LANES void forMine(int n, Take take) const {
     MOE_ROLLED
     for (int i = w_.index; i < n; i += w_.count) take(i);
-  }
-
-  // ---- Rows that are sent
-
-  MOE_LANES void copyTotals() const {
-    const int experts = h_.map.experts;
-    warp.forEach(experts + h_.map.nranks, [&](int bucket) {
-      std::int32_t* to = bucket < experts ? a_.tokensPerExpert : a_.tokensPerRank;
-      if (to != nullptr) to[bucket < experts ? bucket : bucket - experts] = h_.sent.totals[bucket];
-    });
-  }
-
-  // Whether a token goes to any of the ranks `ranks`.
-  MOE_LANES bool goesTo(int token, Range ranks) const {
-    const std::int32_t* ids = h_.sent.ids + std::int64_t{token} * h_.topk;
-    const int first = h_.map.first(ranks.begin), end = h_.map.first(ranks.end);
-    bool goes = false;
-    for (int k = 0; k < h_.topk; ++k) goes = goes || (ids[k] >= first && ids[k] < end);
-    return goes;
-  }
-  MOE_LANES void countDomains() const {
-    forMine(c_.domains(), [&](int domain) {
-      const Range ranks{domain * c_.domainSize, (domain + 1) * c_.domainSize};
-      const int tokens = warp.scanInOrder(
-          a_.tokens, [&](int token) { return goesTo(token, ranks) ? 1 : 0; }, [](int, int) {});
-      warp.forEach(1, [&](int) { a_.tokensPerDomain[domain] = tokens; });
-    });
-  }
-  MOE_LANES void markRanks() const {
-    const Slice slice = sliceOf(a_.tokens, w_);
-    const int nranks = h_.map.nranks;
-    warp.forEach(slice.count * nranks, [&](int i) {
-      const int token = slice.begin + i / nranks, rank = i % nranks;
-      a_.tokenToRank[std::int64_t{token} * nranks + rank] = goesTo(token, {rank, rank + 1}) ? 1 : 0;
-    });
   }
 
   // ---- Rows that have arrived. A handle with a fault has none until its next route.
