@@ -50,7 +50,7 @@ bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& c, const C
   // A handle for this rank alone waits for nobody.
   const Processors processors = host && c.nranks > 1 ? processorsOf(comm.peers()) : Processors::spare;
   const ModeSetup setup = setupOf(host, c.domains(), processors);
-  const ModeLimit limit = modeLimit(untuned(), setup, static_cast<Layout>(config.layout));
+  const ModeLimit limit = modeLimit(comm.tunedLimits(), setup, static_cast<Layout>(config.layout));
   return chooseMode(limit, config.tokensMax, c.rowBytesMax, c.nranks, c.llTokensMax) == moeModeLl;
 }
 
