@@ -39,9 +39,9 @@ class Explainer {
 
   Processors processors() const { return scarcer(Processors::spare, domainSize_, machine_.processors); }
 
-  ModeLimit limit() const {
-    return modeLimit(untuned(), setupOf(host_, domains_, processors()), static_cast<Layout>(shape_.layout));
-  }
+  Layout layout() const { return static_cast<Layout>(shape_.layout); }
+  ModeSetup setup() const { return setupOf(host_, domains_, processors()); }
+  ModeLimit limit() const { return modeLimit(machine_.tunedLimits, setup(), layout()); }
 
   std::int32_t chosenMode() const {
     if (shape_.mode != moeModeAuto) return shape_.mode;
@@ -59,9 +59,10 @@ class Explainer {
     const std::int64_t bytes = bytesOfDispatch(shape_.tokens, shape_.ranks, rowBytes_);
     return fmt::format(
         "{}, chosen: a rank sends at most {} ({} tokens to {} ranks, rows of {} bytes), and LL is taken "
-        "up to {}{}",
+        "up to {}{} ({} {}{})",
         name, mebibytes(static_cast<std::uint64_t>(bytes)), shape_.tokens, ranks, rowBytes_,
-        mebibytes(static_cast<std::uint64_t>(limit().bytes)), processorsText());
+        mebibytes(static_cast<std::uint64_t>(limit().bytes)), processorsText(), nameOf(setup()), nameOf(layout()),
+        limit().tuned ? " of the tuning file " + machine_.tuningFile : ", built in");
   }
 
   std::string processorsText() const {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/handle/mode_choice.h"
+#include "device/view/views.h"
 
 namespace moe::test {
 namespace {

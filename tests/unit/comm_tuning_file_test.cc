@@ -4,6 +4,7 @@
 #include <string>
 
 #include "comm/config/tuning_file.h"
+#include "device/view/views.h"
 #include "support/base/temporary_folder.h"
 
 namespace moe::test {

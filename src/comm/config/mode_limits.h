@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device/view/views.h"
-
 namespace moe {
+
+enum class Layout : std::int32_t;  // device/view/views.h
 
 // What a communicator runs on, as far as its thresholds depend on it.
 enum class ModeSetup {
@@ -26,6 +26,13 @@ inline constexpr std::array<const char*, kSetupCount> kSetupNames = {"gpu",     
                                                                      "host-full", "host-shared", "host-domains"};
 inline constexpr std::array<const char*, kLayoutCount> kLayoutNames = {"flat", "expert-major", "expert-major-padded",
                                                                        "rank-major"};
+
+constexpr const char* nameOf(ModeSetup setup) {
+  return kSetupNames[static_cast<std::size_t>(setup)];
+}
+constexpr const char* nameOf(Layout layout) {
+  return kLayoutNames[static_cast<std::size_t>(layout)];
+}
 
 // A token rarely goes to more ranks. An estimate of what a rank sends counts no more.
 inline constexpr int kRanksOfToken = 8;

@@ -92,8 +92,7 @@ class TuningLines {
 }  // namespace
 
 std::string tuningLine(ModeSetup setup, Layout layout, std::int64_t bytes) {
-  return fmt::format("{} {} {}", kSetupNames[static_cast<std::size_t>(setup)],
-                     kLayoutNames[static_cast<std::size_t>(layout)], bytes);
+  return fmt::format("{} {} {}", nameOf(setup), nameOf(layout), bytes);
 }
 
 ModeLimits parseTuning(std::string_view name, std::string_view text) {
