@@ -19,9 +19,9 @@ struct TunePoint {
   double ll, ht;
 };
 
-// The most tokens of which LL should be taken; 0: HT always. The times of all points decide, because those near the
-// crossing differ by less than their noise: the sum of what each choice loses, relative to the better mode, is least.
-// `points` are in ascending order.
+// The most tokens for which AUTO should take LL; 0: it should always take HT. The result has the least sum over all
+// points of what the chosen mode loses, relative to the better one. Near the crossing the modes differ by less than
+// their noise, so a rule that looks at single points would be arbitrary. `points` are in ascending order.
 int tokensOfLl(const std::vector<TunePoint>& points);
 
 // The row of moe::ModeLimits for these ranks, as the library chooses it.

@@ -11,7 +11,7 @@
 
 namespace moe {
 
-// The first line of a file, before comments and blank lines are counted.
+// The first line of a file, apart from comments and blank lines.
 inline constexpr std::string_view kTuningVersion = "moecomm-tuning 1";
 
 // A line with one threshold, without a newline.
