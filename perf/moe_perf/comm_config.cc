@@ -29,11 +29,14 @@ std::int64_t windowBytesMax(const Options& options, int nranks) {
 }
 
 // A library that may choose the mode gets LL buffers for every number of tokens where LL can be the better choice.
+// --tune measures LL with all of them.
 void sizeForCases(const Options& options, int nranks, moeConfig_t& config) {
   constexpr int kLlTokensOfAuto = 512;
   const int tokens = std::max(options.tokensMax(), 1);
   (options.mode == moeModeLl ? config.llTokensMax : config.tokensMax) = tokens;
-  if (options.mode == moeModeAuto) config.llTokensMax = std::min(tokens, kLlTokensOfAuto);
+  if (options.mode == moeModeAuto) {
+    config.llTokensMax = options.tune.empty() ? std::min(tokens, kLlTokensOfAuto) : tokens;
+  }
   config.rowBytesMax = std::max(options.rowBytes(), options.combineRowBytes());
   config.sideBytesMax = options.sideBytes();
   const std::int64_t windowBytes = windowBytesMax(options, nranks);

@@ -23,11 +23,14 @@
 #include "perf/moe_perf/group.h"
 #include "perf/moe_perf/options.h"
 #include "perf/moe_perf/plot.h"
+#include "perf/moe_perf/replaced_file.h"
 #include "perf/moe_perf/report.h"
 #include "perf/moe_perf/report_file.h"
 #include "perf/moe_perf/runner.h"
 #include "perf/moe_perf/soak.h"
+#include "perf/moe_perf/tune.h"
 #include "perf/payload/device.h"
+#include "perf/statistics.h"
 #include "perf/transport/transport_test.h"
 #include "transport/remote.h"
 
@@ -115,6 +118,7 @@ Reports openReports(const Options& options) {
   if (!options.json.empty()) reports.json = ReportFile("--json", options.json);
   if (!options.csv.empty()) reports.csv = ReportFile("--csv", options.csv);
   if (!options.plot.empty()) reports.plot = ReportFile("--plot", options.plot);
+  if (!options.tune.empty()) requireReplaceable("--tune", options.tune);
   if (!options.compare.empty()) reports.old = readCases("--compare", options.compare);
   reports.provenance = findProvenance();
   return reports;
@@ -170,6 +174,40 @@ bool soak(const Options& options, Reports& reports, Rank& rank) {
   return result.verdict.correct();
 }
 
+// Measures one number of tokens in both modes.
+TunePoint tunePoint(const Options& options, Rank& rank, int tokens, Progress& progress, bool& correct) {
+  const auto medianOf = [&](std::int32_t mode) {
+    Options one = options;
+    one.mode = mode;
+    const CaseResult result = runCase(one, rank, tokens, [&](const std::string& what) {
+      progress.say(fmt::format("{} tokens, mode {}: {}", tokens, one.modeName(), what));
+    });
+    correct = correct && result.verdict.correct();
+    return summarize(result.step).median;
+  };
+  const double ll = medianOf(moeModeLl), ht = medianOf(moeModeHt);
+  progress.clear();
+  return {tokens, ll, ht};
+}
+
+bool tune(const Options& options, Reports& reports, Rank& rank) {
+  moeLimits_t limits = MOE_LIMITS_INITIALIZER;
+  check(moeGetLimits(rank.comm, &limits), rank.comm, "moeGetLimits");
+  Tuning tuning{options, reports.provenance, rank.machine, limits.rowBytesMax, {}};
+  Progress progress(rank.reports());
+  bool correct = true;
+  if (rank.reports()) print(options, tuneTitle());
+  for (const int tokens : options.tokens) {
+    tuning.points.push_back(tunePoint(options, rank, tokens, progress, correct));
+    if (rank.reports()) print(options, tuneText(tuning.points.back()));
+  }
+  if (!rank.reports()) return correct;
+  if (!correct) throw std::runtime_error(fmt::format("results were wrong: {} is not written", options.tune));
+  replaceFile("--tune", options.tune, tuningFileText(tuning));
+  print(options, fmt::format("{} has: {}\n", options.tune, tunedLine(tuning)));
+  return true;
+}
+
 bool transportTest(const Options& options, Reports& reports, Group& group) {
   Progress progress(group.rank() == 0);
   const TransportResult result =
@@ -185,7 +223,8 @@ bool runRank(const Options& options, Reports& reports, moeComm_t comm, Group& gr
     options.routingFile->require(group.nranks(), options.tokensMax(), options.topk, options.experts);
   }
   Rank rank(options, comm, group);
-  return options.soak > 0 ? soak(options, reports, rank) : runCases(options, reports, rank);
+  if (options.soak > 0) return soak(options, reports, rank);
+  return options.tune.empty() ? runCases(options, reports, rank) : tune(options, reports, rank);
 }
 
 void complain(int rank, const char* sentence) {

@@ -103,6 +103,15 @@ bool plot(Given o) {
 bool compare(Given o) {
   return !o.compare.empty();
 }
+bool tune(Given o) {
+  return !o.tune.empty();
+}
+bool oneMode(Given o) {
+  return o.mode != moeModeAuto;
+}
+bool reported(Given o) {
+  return !o.json.empty() || csv(o) || plot(o) || compare(o) || o.perRank || o.verbose;
+}
 bool compareLimit(Given o) {
   return o.compareLimit >= 0;
 }
@@ -186,6 +195,18 @@ constexpr OptionRule kRules[] = {
     {perRank, excludes, soak, "--per-rank is for times of cases, but --soak has no cases", "--per-rank --soak 5"},
     {perRank, excludes, transportTest, "--per-rank is for times of cases, but --transport-test has no cases",
      "--per-rank --transport-test"},
+    {tune, excludes, oneMode, "--tune measures both modes: it cannot be combined with --mode ht or ll",
+     "--tune x --mode ll"},
+    {tune, excludes, soak, "--tune measures steps, but --soak measures no times", "--tune x --soak 5"},
+    {tune, excludes, transportTest, "--tune measures steps, but --transport-test runs none",
+     "--tune x --transport-test"},
+    {tune, excludes, ceiling, "--tune and --ceiling cannot be combined: --tune only compares the modes",
+     "--tune x --ceiling"},
+    {tune, excludes, reported,
+     "--tune prints two times a case: it cannot be combined with --json, --csv, --plot, --compare, --per-rank or "
+     "--verbose",
+     "--tune x --verbose"},
+    {tune, needs, someTokens, "--tune needs a case with tokens", "--tune x --tokens 0"},
     {from, needs, plotOrCompare, "--from needs --plot or --compare", "--from x"},
 };
 

@@ -196,6 +196,10 @@ void declareOtherTests(CLI::App& app, Options& options) {
       "--transport-test", options.transportTest,
       "test the transport itself: order, latency, rate and bandwidth of puts between the host memory of any two "
       "ranks of different domains (of one rank each, unless --domain-size is given)");
+  app.add_option("--tune", options.tune,
+                 "measure steps in both modes, by default with 1 to 512 tokens, and write the number of bytes up to "
+                 "which --mode auto should take LL to this file. Jobs take it by MOECOMM_TUNING")
+      ->type_name("FILE");
   app.add_flag("--plant-wrong", options.plantWrong,
                "with --transport-test: spoil a byte of a row before it is sent, to show that the test finds it");
 }
@@ -251,6 +255,7 @@ tools::ProgramNotes notes() {
       {"moerun -n 4 moe_perf --mode ht --layout expert-major --tokens 512:8192:x2",
        "moerun -n 4 moe_perf --mode ll --tokens 1,8,128 --graph --json ll.json",
        "moe_perf --ranks-as-threads 2 --backend host --tokens 16 --hidden 1024",
+       "moerun -n 4 moe_perf --layout flat --hidden 7168 --tune cluster.tuning",
        "moe_perf --from ht.json,ll.json --plot modes.svg", "moe_perf --from ll.json --compare ht.json --across mode"}};
 }
 
@@ -267,6 +272,14 @@ void refuseRunsFrom(const CLI::App& app) {
 void checkTogether(const CLI::App& app, const Options& options) {
   if (!options.from.empty()) refuseRunsFrom(app);
   if (const std::string sentence = brokenRule(options); !sentence.empty()) throw CLI::ValidationError(sentence);
+}
+
+// Numbers of tokens to find the best threshold among.
+void sortTunedTokens(const CLI::App& app, Options& options) {
+  if (options.tune.empty()) return;
+  if (app.count("--tokens") == 0) options.tokens = parseTokenCounts("1:512:x2");
+  std::sort(options.tokens.begin(), options.tokens.end());
+  options.tokens.erase(std::unique(options.tokens.begin(), options.tokens.end()), options.tokens.end());
 }
 
 void readRoutingFile(Options& options) {
@@ -377,9 +390,11 @@ std::optional<Options> parseOptions(int argc, const char* const* argv, int* stat
       "launcher, or use --ranks-as-threads.");
   tools::prepareCommandLine(app, "moe_perf", notes());
   Options options;
+  options.command = fmt::format("{}", fmt::join(argv, argv + argc, " "));
   declareAll(app, options);
   *status = tools::parseCommandLine(app, argc, argv, [&] {
     checkTogether(app, options);
+    sortTunedTokens(app, options);
     readRoutingFile(options);
   });
   if (*status >= 0) return std::nullopt;

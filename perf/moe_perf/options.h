@@ -67,6 +67,8 @@ struct Options {
   std::string json;  // report files; empty: none; or kStandardOutput
   std::string csv;
   std::string plot;
+  std::string tune;               // the tuning file to write; empty: none
+  std::string command;            // the whole command line
   std::vector<std::string> from;  // reports to plot or compare instead of a run
   std::string compare;            // an older report
   double compareLimit = -1;       // percent; below 0: no limit

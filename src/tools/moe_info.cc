@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "comm/config/config.h"
+#include "comm/config/tuning_file.h"
 #include "moecomm.h"
 #include "tools/command_line.h"
 #include "tools/moe_info_explain.h"
@@ -158,10 +159,14 @@ ProgramNotes notes() {
            "moe_info --explain --ranks 16 --domain-size 8 --tokens 128 --layout rank-major"}};
 }
 
+// Throws if a tuning file is set and cannot be read, as init would.
 ExplainingMachine explainingMachine(const Report& report) {
   ExplainingMachine machine;
   machine.processors = report.topology.machine.threads;
   machine.betweenHosts = report.betweenHosts;
+  const char* file = processEnvironment()("MOECOMM_TUNING");
+  machine.tuningFile = file != nullptr ? file : "";
+  if (!machine.tuningFile.empty()) machine.tunedLimits = readTuningFile(machine.tuningFile);
   if (report.topology.gpus.gpus.empty()) return machine;
   const topology::Gpu& gpu = report.topology.gpus.gpus.front();
   machine.multiprocessors = gpu.multiprocessors;

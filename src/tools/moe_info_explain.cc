@@ -39,10 +39,13 @@ class Explainer {
 
   Processors processors() const { return scarcer(Processors::spare, domainSize_, machine_.processors); }
 
+  Layout layout() const { return static_cast<Layout>(shape_.layout); }
+  ModeSetup setup() const { return setupOf(host_, domains_, processors()); }
+  ModeLimit limit() const { return modeLimit(machine_.tunedLimits, setup(), layout()); }
+
   std::int32_t chosenMode() const {
     if (shape_.mode != moeModeAuto) return shape_.mode;
-    return chooseMode(shape_.tokens, static_cast<Layout>(shape_.layout), rowBytes_, shape_.ranks, domains_,
-                      llTokensMax_, host_, processors());
+    return chooseMode(limit(), shape_.tokens, rowBytes_, shape_.ranks, llTokensMax_);
   }
 
   std::string modeText() const {
@@ -52,16 +55,14 @@ class Explainer {
       return fmt::format("{}, chosen: {} tokens are more than LL has slots for (llTokensMax {})", name, shape_.tokens,
                          llTokensMax_);
     }
-    const auto* limit =
-        std::find_if(std::begin(kLowLatencyLimits), std::end(kLowLatencyLimits),
-                     [this](const LowLatencyLimit& one) { return one.layout == static_cast<Layout>(shape_.layout); });
     const int ranks = std::min(shape_.ranks, kRanksOfToken);
+    const std::int64_t bytes = bytesOfDispatch(shape_.tokens, shape_.ranks, rowBytes_);
     return fmt::format(
         "{}, chosen: a rank sends at most {} ({} tokens to {} ranks, rows of {} bytes), and LL is taken "
-        "up to {}{}",
-        name, mebibytes(std::uint64_t(shape_.tokens) * std::uint64_t(ranks) * std::uint64_t(rowBytes_)), shape_.tokens,
-        ranks, rowBytes_, mebibytes(static_cast<std::uint64_t>(lowLatencyBytes(*limit, domains_, host_, processors()))),
-        processorsText());
+        "up to {}{} ({} {}{})",
+        name, mebibytes(static_cast<std::uint64_t>(bytes)), shape_.tokens, ranks, rowBytes_,
+        mebibytes(static_cast<std::uint64_t>(limit().bytes)), processorsText(), nameOf(setup()), nameOf(layout()),
+        limit().tuned ? " of the tuning file " + machine_.tuningFile : ", built in");
   }
 
   std::string processorsText() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "comm/config/mode_limits.h"
 #include "moecomm.h"
 
 namespace moe::tools {
@@ -28,6 +29,8 @@ struct ExplainingMachine {
   int multiprocessors = 0;   // of its first GPU; 0: there is none
   double linkGBs = 0;        // of that GPU's links; 0: not known
   std::string betweenHosts;  // transportBetweenHosts
+  std::string tuningFile{};  // MOECOMM_TUNING; empty: none
+  ModeLimits tunedLimits = untuned();
 };
 
 // The sentence for a shape that cannot be; empty if it can.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/config/tuning_file.h"
 #include "tools/moe_info_explain.h"
 #include "tools/moe_info_report.h"
 
@@ -55,7 +56,7 @@ TEST(MoeInfoExplain, SaysWhichModeIsChosenAndWhy) {
   ExplainingMachine gpus{64, 132, 450, "TCP, not RDMA: no adapter"};
   EXPECT_EQ(lineOf(explain(shape, gpus), "mode"),
             "mode: LL, chosen: a rank sends at most 14.00 MiB (128 tokens to 8 ranks, rows of 14336 bytes), and LL is "
-            "taken up to 32.00 MiB");
+            "taken up to 32.00 MiB (gpu rank-major, built in)");
   shape.tokens = 400;
   EXPECT_EQ(lineOf(explain(shape, gpus), "mode").substr(0, 16), "mode: HT, chosen");
   shape.tokens = 4096;
@@ -69,8 +70,21 @@ TEST(MoeInfoExplain, SaysWhichModeIsChosenAndWhy) {
   shape.tokens = 1;
   EXPECT_EQ(lineOf(explain(shape, {2, 0, 0, ""}), "mode"),
             "mode: LL, chosen: a rank sends at most 0.05 MiB (1 tokens to 4 ranks, rows of 14336 bytes), and LL is "
-            "taken up to 0.12 MiB with fewer processors than ranks of a host");
+            "taken up to 0.12 MiB with fewer processors than ranks of a host (host-shared flat, built in)");
   EXPECT_EQ(lineOf(explain(shape, {8, 0, 0, ""}), "mode").substr(0, 8), "mode: HT");
+}
+
+TEST(MoeInfoExplain, NamesTheTuningFileOfAThreshold) {
+  ExplainedShape shape;
+  shape.layout = moeLayoutRankMajor;
+  ExplainingMachine gpus{64,    132,        450,
+                         "TCP", "c.tuning", parseTuning("c.tuning", "moecomm-tuning 1\ngpu rank-major 0")};
+  EXPECT_EQ(lineOf(explain(shape, gpus), "mode"),
+            "mode: HT, chosen: a rank sends at most 14.00 MiB (128 tokens to 8 ranks, rows of 14336 bytes), and LL is "
+            "taken up to 0.00 MiB (gpu rank-major of the tuning file c.tuning)");
+  shape.layout = moeLayoutExpertMajor;
+  EXPECT_NE(lineOf(explain(shape, gpus), "mode").find("up to 32.00 MiB (gpu expert-major, built in)"),
+            std::string::npos);
 }
 
 TEST(MoeInfoExplain, SaysMultiprocessorsMemoryAndTransport) {

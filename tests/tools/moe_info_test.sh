@@ -56,6 +56,15 @@ fails 2 "$1" --check rmda
 "$1" --explain --backend host --ranks 16 --domain-size 8 --tokens 64 --layout rank-major >"$adapters/out"
 [ "$(cut -d: -f1 "$adapters/out" | tr '\n' ' ')" = 'backend mode SMs memory transport ' ] || { cat "$adapters/out"; exit 1; }
 grep -q 'between the 2 domains' "$adapters/out"
+# The threshold of a tuning file, and a file that a job could not read either.
+printf 'moecomm-tuning 1\nhost-domains rank-major 7\n' >"$adapters/tuning"
+MOECOMM_TUNING=$adapters/tuning "$1" --explain --backend host --ranks 16 --domain-size 8 --layout rank-major \
+  >"$adapters/out"
+grep -q "^mode: HT, chosen: .* (host-domains rank-major of the tuning file $adapters/tuning)$" "$adapters/out" || { cat "$adapters/out"; exit 1; }
+MOECOMM_TUNING=$adapters/none fails 1 "$1" --explain
+[ "$(cat "$adapters/err")" = \
+  "moe_info: MOECOMM_TUNING is $adapters/none, which cannot be read: No such file or directory" ] ||
+  { cat "$adapters/err"; exit 1; }
 fails 2 "$1" --explain --topk 9 --experts 8
 grep -q '^moe_info: --topk 9 is more than --experts 8$' "$adapters/err"
 fails 2 "$1" --tokens 9

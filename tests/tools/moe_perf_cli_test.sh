@@ -150,6 +150,36 @@ refuses "moe_perf: --compare: cannot read $work/none.json: No such file or direc
 [ $? = 2 ] || fail 'the status of --from with no report'
 grep -q "^moe_perf: --from: $work/help is not a report of moe_perf --json$" "$work/err" || fail "--from: $(cat "$work/err")"
 
+# A tuning file: measured, replaced as a whole, and taken by jobs of which rank 0 alone has it.
+echo old >"$work/x.tuning"
+# shellcheck disable=SC2086 # words
+"$perf" --ranks-as-threads 2 $small --tokens 4,1,2 --layout rank-major --tune "$work/x.tuning" >"$work/out" ||
+  fail "--tune: $(cat "$work/out")"
+[ "$(awk '/^ +[0-9]/ { printf "%s ", $1 }' "$work/out")" = '1 2 4 ' ] || fail "--tune: $(cat "$work/out")"
+[ "$(tail -n 1 "$work/out")" = "$work/x.tuning has: $(tail -n 1 "$work/x.tuning")" ] || fail "--tune: $(cat "$work/out")"
+[ "$(head -n 1 "$work/x.tuning")" = 'moecomm-tuning 1' ] || fail "--tune: $(cat "$work/x.tuning")"
+grep -Eq '^host[a-z-]* rank-major [0-9]+$' "$work/x.tuning" || fail "--tune: $(cat "$work/x.tuning")"
+grep -q '^# .* --tokens 4,1,2 --layout rank-major --tune ' "$work/x.tuning" || fail '--tune does not name its command'
+[ "$(echo "$work"/x.tuning*)" = "$work/x.tuning" ] || fail "--tune leaves $(echo "$work"/x.tuning*)"
+tuned() { # file of rank 0
+  # shellcheck disable=SC2016 # the inner shell expands it
+  MOECOMM_LOG_LEVEL=info "$moerun" --grace 0.2 --timeout 60 --no-tag -n 2 sh -c '
+    if [ "$MOECOMM_RANK" = 0 ]; then export MOECOMM_TUNING="$1"; else export MOECOMM_TUNING=/none; fi
+    exec "$0" --backend host --hidden 256 --topk 4 --experts 8 --iters 3 --tokens 4 --mode auto' \
+    "$perf" "$1" >"$work/out" 2>"$work/err"
+}
+for bytes in 0 1000000; do
+  { echo 'moecomm-tuning 1' && for setup in host host-full host-shared; do echo $setup flat $bytes; done; } >"$work/all"
+  tuned "$work/all" || fail "a tuning file of rank 0: $(cat "$work/err")"
+  [ $bytes = 0 ] && mode=HT || mode=LL
+  [ "$(grep -c "mode $mode (chosen)" "$work/err")" = 2 ] || fail "a tuning file for $mode: $(cat "$work/err")"
+  [ "$(grep -c ': thresholds from the tuning file of rank 0' "$work/err")" = 2 ] || fail "no log of it: $(cat "$work/err")"
+done
+tuned "$work/none" && fail 'a tuning file that does not exist'
+[ "$(grep -c "^moe_perf: rank [01]: .*: rank 0: MOECOMM_TUNING is $work/none, which cannot be read: " "$work/err")" = 2 ] ||
+  fail "a tuning file that does not exist: $(cat "$work/err")"
+refuses "moe_perf: --tune: cannot write $work: it is not a regular file" --ranks-as-threads 2 --tune "$work"
+
 if [ $failures -gt 0 ]; then
   echo "$failures checks failed"
   exit 1

@@ -1,16 +1,19 @@
 #include <gtest/gtest.h>
 
 #include "comm/handle/mode_choice.h"
+#include "device/view/views.h"
 
 namespace moe::test {
 namespace {
 
 std::int32_t onGpus(int tokens, Layout layout, int rowBytes, int nranks, int domains, int llTokensMax) {
-  return chooseMode(tokens, layout, rowBytes, nranks, domains, llTokensMax, false, Processors::spare);
+  const ModeSetup setup = setupOf(false, domains, Processors::spare);
+  return chooseMode(modeLimit(untuned(), setup, layout), tokens, rowBytes, nranks, llTokensMax);
 }
 std::int32_t onHost(int tokens, Layout layout, int rowBytes, int nranks, int domains = 1,
                     Processors processors = Processors::spare) {
-  return chooseMode(tokens, layout, rowBytes, nranks, domains, 8192, true, processors);
+  const ModeSetup setup = setupOf(true, domains, processors);
+  return chooseMode(modeLimit(untuned(), setup, layout), tokens, rowBytes, nranks, 8192);
 }
 
 constexpr Layout kLayouts[] = {Layout::flat, Layout::expertMajor, Layout::expertMajorPadded, Layout::rankMajor};

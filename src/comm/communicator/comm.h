@@ -17,6 +17,7 @@
 #include "comm/communicator/heap.h"
 #include "comm/communicator/room.h"
 #include "comm/config/config.h"
+#include "comm/config/mode_limits.h"
 #include "comm/recorder/clock_offset.h"
 #include "comm/recorder/flight_recorder.h"
 #include "comm/recorder/watch.h"
@@ -44,6 +45,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   int rank() const { return room_.view.rank; }
   int nranks() const { return room_.view.nranks; }
   const Config& config() const { return config_; }
+  // The thresholds of rank 0's tuning file, the same on all ranks.
+  const ModeLimits& tunedLimits() const { return tunedLimits_; }
   const CommShape& shape() const { return room_.shape; }
   const WindowLayout& layout() const { return room_.view.at; }
   const CommView& view() const { return room_.view; }
@@ -126,6 +129,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
 
   // Declaration order is lifetime order. The bootstrap's monitor uses everything above it, and goes first.
   Config config_;
+  ModeLimits tunedLimits_ = untuned();
   std::unique_ptr<Log> log_;
   ErrorState errors_;
   KeptBack transportReports_;

@@ -9,6 +9,7 @@
 
 #include "comm/communicator/comm.h"
 #include "comm/config/config.h"
+#include "comm/config/tuning_file.h"
 #include "comm/recorder/watch.h"
 #include "device/view/window_layout.h"
 #include "transport/transports.h"
@@ -37,10 +38,16 @@ std::string disagreement(const AgreedValues& first, const AgreedValues& other, i
   return {};
 }
 
-// The outcome of a round on one rank. It precedes the payload.
+// The outcome of a round on one rank.
 struct Outcome {
   std::int32_t result = moeSuccess;
   char sentence[508] = {};
+};
+
+// Rank 0's tuning file. Empty bytes stand for it on other ranks.
+struct TuningCard {
+  Outcome outcome;
+  ModeLimits limits = untuned();
 };
 
 template <class Card>
@@ -81,6 +88,7 @@ class CommInit {
  private:
   std::unique_ptr<Comm> buildTogether() {
     agree();
+    agreeOnTuning();
     logStage("all ranks have met, and are configured alike");
     chooseDomains();
     if (!sharesClock_) comm_->toRank0_ = measureClock(*comm_->bootstrap_);
@@ -128,6 +136,20 @@ class CommInit {
     }
   }
 
+  // Rank 0 reads its file for all, so that ranks never choose differently.
+  void agreeOnTuning() {
+    const std::string& path = comm_->config_.tuningFile;
+    TuningCard mine;
+    if (comm_->rank() == 0 && !path.empty()) mine.outcome = outcomeOf([&] { mine.limits = readTuningFile(path); });
+    const auto all = comm_->bootstrap_->allGather(comm_->rank() == 0 ? asBytes(mine) : std::span<const std::uint8_t>());
+    const auto card = readCard<TuningCard>(all.front(), 0);
+    throwIfFailed(card.outcome);
+    comm_->tunedLimits_ = card.limits;
+    if (card.limits == untuned()) return;
+    comm_->log_->write(moeLogInfo, "init", "mode AUTO: thresholds from the tuning file of rank 0{}",
+                       comm_->rank() == 0 ? ", " + path : "");
+  }
+
   template <class Card>
   static Card readCard(const std::vector<std::uint8_t>& bytes, int rank) {
     Card card;
@@ -138,22 +160,31 @@ class CommInit {
     return card;
   }
 
-  // Runs `work` on every rank. If it fails anywhere, every rank throws the reason of the first rank that failed.
   template <class Work>
-  void together(Work work) {
-    Outcome mine;
+  Outcome outcomeOf(Work work) const {
+    Outcome outcome;
     try {
       work();
     } catch (...) {
       const Error error = currentErrorOf(comm_->rank());
-      mine.result = error.result();
-      fmt::format_to_n(mine.sentence, sizeof mine.sentence - 1, "{}", error.what());
+      outcome.result = error.result();
+      fmt::format_to_n(outcome.sentence, sizeof outcome.sentence - 1, "{}", error.what());
     }
+    return outcome;
+  }
+
+  void throwIfFailed(Outcome outcome) {
+    outcome.sentence[sizeof outcome.sentence - 1] = 0;
+    if (outcome.result != moeSuccess) throw ofAll(static_cast<moeResult_t>(outcome.result), outcome.sentence);
+  }
+
+  // Runs `work` on every rank. If it fails anywhere, every rank throws the reason of the first rank that failed.
+  template <class Work>
+  void together(Work work) {
+    const Outcome mine = outcomeOf(work);
     const auto all = comm_->bootstrap_->allGather(asBytes(mine));
     for (int rank = 0; rank < comm_->nranks(); ++rank) {
-      Outcome theirs = readCard<Outcome>(all[static_cast<std::size_t>(rank)], rank);
-      theirs.sentence[sizeof theirs.sentence - 1] = 0;
-      if (theirs.result != moeSuccess) throw ofAll(static_cast<moeResult_t>(theirs.result), theirs.sentence);
+      throwIfFailed(readCard<Outcome>(all[static_cast<std::size_t>(rank)], rank));
     }
   }
 

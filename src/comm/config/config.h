@@ -61,6 +61,7 @@ struct Config {
   std::string logFile;           // empty: stderr
   std::string dumpFolder;        // empty: none
   std::string watchFolder;       // empty: none
+  std::string tuningFile;        // empty: none; rank 0's counts
   std::int32_t recorder = 1;
   topology::RdmaSettings rdma;
   moeLogFunction_t log = nullptr;

@@ -92,6 +92,10 @@ const Setting kSettings[] = {
      "High throughput: staging areas, each of MOECOMM_STAGING_ROWS rows. So many operations that need one may be "
      "outstanding.",
      &Config::stagingAreas, &User::stagingAreas},
+    {"MOECOMM_TUNING", nullptr, "", "none", FreeText{"path"},
+     "File with thresholds of mode AUTO, as moe_perf --tune writes it. Rank 0 reads it for all; on other ranks the "
+     "variable has no effect.",
+     &Config::tuningFile, None{}},
     {"MOECOMM_INTERFACE", "interfaceName", "", "chosen", FreeText{"interface name"},
      "Network interface that the ranks meet on, eth0 for example.", &Config::interfaceName, &User::interfaceName},
     {"MOECOMM_LOG_LEVEL", "logLevel", "warn", nullptr, std::span<const Choice>(kLevels), "How much is logged.",

@@ -42,13 +42,16 @@ Processors processorsOf(const std::vector<Peer>& peers) {
   return found;
 }
 
-bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm, bool host, const std::vector<Peer>& peers) {
+// `c`: the shape in which the handle works.
+bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& c, const Comm& comm, const Backend& backend) {
   if (config.mode != moeModeAuto) return config.mode == moeModeLl;
-  if (!comm.ll || !comm.ht) return comm.ll;
+  if (!c.ll || !c.ht) return c.ll;
+  const bool host = backend.kind() == moeBackendHost;
   // A handle for this rank alone waits for nobody.
-  const Processors processors = host && comm.nranks > 1 ? processorsOf(peers) : Processors::spare;
-  return chooseMode(config.tokensMax, static_cast<Layout>(config.layout), comm.rowBytesMax, comm.nranks, comm.domains(),
-                    comm.llTokensMax, host, processors) == moeModeLl;
+  const Processors processors = host && c.nranks > 1 ? processorsOf(comm.peers()) : Processors::spare;
+  const ModeSetup setup = setupOf(host, c.domains(), processors);
+  const ModeLimit limit = modeLimit(comm.tunedLimits(), setup, static_cast<Layout>(config.layout));
+  return chooseMode(limit, config.tokensMax, c.rowBytesMax, c.nranks, c.llTokensMax) == moeModeLl;
 }
 
 }  // namespace
@@ -68,7 +71,7 @@ HandleShape handleShape(const moeHandleConfig_t& config, const Comm& comm, const
   requireRange("config.combineWeights", config.combineWeights, 0, 1);
   requireRange("config.expertCounts", config.expertCounts, 0, 1);
   HandleShape shape;
-  shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost, comm.peers());
+  shape.lowLatency = usesLowLatency(config, c, comm, backend);
   if (shape.lowLatency ? !c.ll : !c.ht) {
     refuse(fmt::format("config.mode is {}, but the communicator was made with config.modes {}",
                        shape.lowLatency ? "LL" : "HT", c.ll ? "LL" : "HT"));

@@ -1,74 +1,17 @@
-// Chooses the mode of a handle that leaves it to the library (moeModeAuto). It is pure arithmetic, with all its numbers
-// here.
+// Chooses the mode of a handle that leaves it to the library (moeModeAuto). It is pure arithmetic. Its numbers are in
+// comm/config/mode_limits.h.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "device/view/views.h"
+#include "comm/config/mode_limits.h"
 #include "moecomm.h"
 
 namespace moe {
 
-// LL is taken if one rank sends at most this many bytes in a dispatch. On GPUs LL pays for every byte: it has no bulk
-// copies, and rows that do not stay in their slots are copied once more. HT pays for the exchange of outputs before the
-// first byte.
-//
-// GPUs, 2 ranks of one domain, rows of 14336 bytes, us of a pair, LL / HT:
-//   FLAT          26.2 / 30.8 at 128 tokens, 40.7 / 41.6 at 256, 54.6 / 53.2 at 384, 67.9 / 65.9 at 512
-//   RANK_MAJOR    57.8 / 65.8 at 512, in its slots
-//   EXPERT_MAJOR  33.0 / 96.7 at 128, 93.7 / 187.6 at 512 (512 tokens are 14 MiB here)
-// At 4 ranks, LL RANK_MAJOR takes 43.6 and 136.7 us at 128 and 512, and HT FLAT 1000 at 4096. So LL is taken as far as
-// it was measured: 512 tokens of 4 ranks (28 MiB).
-//
-// Host backend: a copy costs as much as crossing, and LL makes one more. Where a token has one row, HT wins from the
-// first token on. HT of rows per expert goes in waves, which cost more than they hide while there are few rows. Rows of
-// 4096 bytes, 16 processors, us of a pair, HT / LL:
-//   FLAT, 2 ranks          4.6 / 6.8 at 1 token, 12.1 / 27.4 at 8, 131 / 308 at 128
-//   FLAT, 4 ranks          6.5 / 9.8, 17.6 / 40.0, 128 / 332
-//   EXPERT_MAJOR, 2 ranks  12.6 / 8.2 at 1 token, 66.5 / 62.4 at 16, 134 / 142 at 32
-//   EXPERT_MAJOR, 4 ranks  19.4 / 12.0 at 1 token, 55.6 / 54.6 at 8, 93.3 / 100.6 at 16
-//   FLAT over TCP          100 / 60 at 32, 250 / 245 at 128, 1000 / 1090 at 512 (2 ranks, rows of 2048 bytes)
-//                          432 / 448 at 64, 860 / 910 at 128, 1870 / 2845 at 256 (rows of 8192 bytes)
-//
-// Host backend with few processors: a wait for a rank without a processor costs a nap or a time slice, and HT has more
-// waits than LL. So the load by other programs matters. Rows of 2048 bytes, 2 processors, us of a pair, LL / HT,
-// alone and beside two programs that compute:
-//   FLAT, 4 ranks          20 / 27, 155 / 291 at 1 token; 71 / 59, 197 / 300 at 16; 287 / 119, 425 / 370 at 64
-//   RANK_MAJOR, 4 ranks    20 / 40, 144 / 342 at 1 token; 63 / 45, 179 / 304 at 16; 225 / 126, 243 / 367 at 64
-//   EXPERT_MAJOR, 4 ranks  30 / 63, 166 / 737 at 1 token; 166 / 160, 275 / 772 at 16; 1231 / 1248, 1770 / 2133 at 128
-//   FLAT, 2 ranks          5.0 / 4.3, 13 / 24 at 1 token; 31 / 11, 35 / 37 at 16; 176 / 91, 209 / 152 at 128
-// At 16 tokens of 4 ranks neither is right in both cases. Ranks that share processors rarely run alone, since their
-// experts compute, so LL is taken there.
-enum class Processors {
-  spare,   // more than ranks
-  full,    // as many as ranks: any other program takes one away
-  shared,  // fewer than ranks
-};
-
-struct LowLatencyLimit {
-  Layout layout;
-  struct Bytes {
-    std::int64_t oneDomain, severalDomains;
-  } onGpus, onHost;
-  std::int64_t onFullHost, onSharedHost;  // in one domain
-};
-inline constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
-inline constexpr LowLatencyLimit kLowLatencyLimits[] = {
-    {Layout::flat, {16 * kMebibyte, 16 * kMebibyte}, {0, kMebibyte}, 4 * kKibibyte, 128 * kKibibyte},
-    {Layout::expertMajor,
-     {32 * kMebibyte, 16 * kMebibyte},
-     {128 * kKibibyte, 2 * kMebibyte},
-     128 * kKibibyte,
-     kMebibyte},
-    {Layout::expertMajorPadded,
-     {32 * kMebibyte, 16 * kMebibyte},
-     {128 * kKibibyte, 2 * kMebibyte},
-     128 * kKibibyte,
-     kMebibyte},
-    {Layout::rankMajor, {32 * kMebibyte, 16 * kMebibyte}, {0, kMebibyte}, 4 * kKibibyte, 128 * kKibibyte},
-};
-inline constexpr int kRanksOfToken = 8;  // a token rarely goes to more
+// The processors of a host: more than its ranks, as many, or fewer.
+enum class Processors { spare, full, shared };
 
 // The scarcer of `other` and the supply of a host with `ranks` ranks on `processors` processors (0: not known).
 constexpr Processors scarcer(Processors other, int ranks, int processors) {
@@ -77,24 +20,24 @@ constexpr Processors scarcer(Processors other, int ranks, int processors) {
   return other == Processors::shared ? other : Processors::full;
 }
 
-constexpr std::int64_t lowLatencyBytes(const LowLatencyLimit& limit, int domains, bool host, Processors processors) {
-  const LowLatencyLimit::Bytes& most = host ? limit.onHost : limit.onGpus;
-  if (domains > 1) return most.severalDomains;
-  if (!host || processors == Processors::spare) return most.oneDomain;
-  return processors == Processors::full ? limit.onFullHost : limit.onSharedHost;
+// `host`: for the host backend, whose ranks have these `processors`.
+constexpr ModeSetup setupOf(bool host, int domains, Processors processors) {
+  if (!host) return domains > 1 ? ModeSetup::gpuDomains : ModeSetup::gpu;
+  if (domains > 1) return ModeSetup::hostDomains;
+  if (processors == Processors::spare) return ModeSetup::host;
+  return processors == Processors::full ? ModeSetup::hostFull : ModeSetup::hostShared;
+}
+
+// What one rank sends in a dispatch, as far as that is known before there are rows.
+constexpr std::int64_t bytesOfDispatch(int tokens, int nranks, int rowBytesMax) {
+  return std::int64_t{tokens} * std::min(nranks, kRanksOfToken) * rowBytesMax;
 }
 
 // moeModeHt or moeModeLl, for a communicator that has both. `rowBytesMax` and `llTokensMax` are the communicator's,
-// because a handle does not know its rows yet. `host`: for the host backend, whose ranks have these `processors`.
-constexpr std::int32_t chooseMode(int tokensMax, Layout layout, int rowBytesMax, int nranks, int domains,
-                                  int llTokensMax, bool host, Processors processors) {
+// because a handle does not know its rows yet.
+constexpr std::int32_t chooseMode(const ModeLimit& limit, int tokensMax, int rowBytesMax, int nranks, int llTokensMax) {
   if (tokensMax <= 0 || tokensMax > llTokensMax) return moeModeHt;
-  const std::int64_t bytes = std::int64_t{tokensMax} * std::min(nranks, kRanksOfToken) * rowBytesMax;
-  for (const LowLatencyLimit& limit : kLowLatencyLimits) {
-    if (limit.layout != layout) continue;
-    return bytes <= lowLatencyBytes(limit, domains, host, processors) ? moeModeLl : moeModeHt;
-  }
-  return moeModeHt;
+  return bytesOfDispatch(tokensMax, nranks, rowBytesMax) <= limit.bytes ? moeModeLl : moeModeHt;
 }
 
 }  // namespace moe
