@@ -18,8 +18,8 @@ class CudaPatience {
   enum class End { notYet, stopped, late, left };
 
   CudaPatience() = default;
-  // One of several waits that count as one, for this rank's own work. They began at `since` (0: not yet), and end
-  // somewhat earlier than the waits for this rank.
+  // For several waits that share one deadline, because they wait for this rank's own work. The first of them began at
+  // `since` (0: none has begun). They end somewhat earlier than other ranks' waits for this rank.
   explicit MOE_LANES CudaPatience(std::uint32_t since) : begin_(since), sooner_(1) {}
   MOE_LANES std::uint32_t since() const { return begin_; }
 
