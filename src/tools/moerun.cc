@@ -222,7 +222,7 @@ void declare(CLI::App& app, Arguments& arguments) {
                            defaultWatchFolder()));
   app.add_option("--root-host", arguments.rootHost, "address at which the ranks reach rank 0; default: its host")
       ->type_name("HOST");
-  app.add_option("--ssh", arguments.ssh, "runs a command on another host; moerun appends the host and the command")
+  app.add_option("--ssh", arguments.ssh, "program that runs a command on a host; moerun appends host and command")
       ->type_name("COMMAND")
       ->capture_default_str();
   app.add_option("-x,--export", arguments.exports, "variable to pass to ranks on other hosts; MOECOMM_* always are")
