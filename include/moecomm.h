@@ -134,7 +134,7 @@ enum {
 
 /* The formats in which rows of a combine can travel. H is hidden, a multiple of 128 except with moeWireRow; bytes are
  * per row. For each token a rank sends the fp32 sum over its experts. The sum is coded once, without being rounded to
- * the row type first. The owner decodes the sums and adds them. HT across domains codes the sum of a domain once more.
+ * the row type first. The owner decodes the sums and adds them. In HT across domains each domain's sum is coded again.
  * docs/guide/formats.md has the rules, bit for bit, and the errors. */
 enum {
   moeWireRow = 0,      /* the row type, rounded once more */
@@ -545,7 +545,7 @@ typedef struct moeHandleConfig {
   int32_t expertAlignment; /* EXPERT_MAJOR: each expert's group starts at a multiple of this many rows; 0: 1 */
   int32_t indexType;       /* moeIndex value of topkIdx and outTopkIdx; 0: int32 */
   int32_t arrivals;        /* EXPERT_MAJOR layouts: 1: with arrival words, see moeHandleGetArrivals; 0: without */
-  int32_t duplicates;      /* moeDuplicates value: an expert that a token names again. Ranks may differ */
+  int32_t duplicates;      /* moeDuplicates value: how to treat an expert that a token names again. Ranks may differ */
   int32_t statistics;      /* 1: with statistics, see moeHandleGetStatistics; 0: without. Ranks may differ */
   int32_t combineWeights;  /* 1: combines may bring the weights, see moeCombineArgs_t.topkWeights; 0: the route does */
   /* Most tokens that may arrive at a rank, each counted once; 0: no limit. If there are more, the rank keeps the first
@@ -597,8 +597,8 @@ typedef struct moePlacement {
   int32_t physicalExperts; /* 1..config.experts */
   const int32_t* logical;  /* host [physicalExperts]: the logical expert of each, 0..logicalExperts - 1; each at least
                             * once */
-  /* host [physicalExperts]: where each one is, at most one in a place. Both NULL: physical expert p is number p, and
-   * physicalExperts is config.experts. */
+  /* host [physicalExperts]: where each one is, at most one in a place. Both NULL: physical expert p is in place p, and
+   * physicalExperts must be config.experts. */
   const int32_t* ranks;        /* 0..nranks - 1 */
   const int32_t* localExperts; /* of that rank: 0..localExperts - 1 */
 } moePlacement_t;
@@ -668,11 +668,11 @@ typedef struct moeDeviceCounts {
   /* device [nranks + 1]: FLAT rows from rank r are rankOffsets[r] .. rankOffsets[r + 1] - 1. */
   const int32_t* rankOffsets;
   const int32_t* rowsPerExpert; /* device [localExperts] */
-  /* device [localExperts + 1]: where EXPERT_MAJOR groups start. The last one is the layout's rows. */
+  /* device [localExperts + 1]: where EXPERT_MAJOR groups start. The last entry is the total number of rows. */
   const int32_t* expertOffsets;
   int32_t mode; /* moeModeHt or moeModeLl: the mode of the handle, also if the library chose it */
   int32_t reserved;
-  /* device [1]: 0, or the moeResult that moeHandleGetStatus reports. If it is not 0, none of these rows have come. */
+  /* device [1]: 0, or the moeResult that moeHandleGetStatus reports. If not 0, none of these rows have arrived. */
   const uint32_t* fault;
   const int32_t* rowsWanted;          /* device [1]: as in moeCounts_t */
   const int32_t* rowsWantedPerExpert; /* device [localExperts]: as in moeCounts_t */
@@ -706,8 +706,8 @@ typedef struct moeHandleStatus {
  *  - A dispatch behaves as if no token went anywhere. It stores no row, pads what args.padding asks for, and stores
  *    zeros to outExpertOffsets, outBlockOffsets and outLayoutRange. Counters of rows do not change. Arrival words count
  *    the dispatch.
- *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero. If only this rank has the fault, it
- *    still sums the rows of the other ranks and takes their gradients. Only its own rows are missing.
+ *  - A combine sums as if no rows had arrived: biases, or zeros; gradients are zero. If only this rank has the fault,
+ *    it still sums the rows of the other ranks and takes their gradients. Only its own rows are missing.
  * Besides moeRefused, these are the faults. moeRouteDispatch has those of the two calls that it stands for.
  *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
  *  - HT dispatch and combine: an output, a staging area, or rows that are too small, gradients that are missing, values
@@ -891,8 +891,9 @@ typedef struct moeDescribe {
 #define MOE_DESCRIBE_INITIALIZER \
   { sizeof(moeDescribe_t), 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 
-/* An array that travels beside the rows, such as scales that the caller made. It consists of words of 4 bytes, which
- * may lie anywhere at both ends. Strides are in bytes, multiples of 4. Memory is aligned to 4 bytes. */
+/* An array that travels beside the rows, such as scales that the caller made. It consists of 4-byte words. The
+ * sender and the receiver each give strides between rows and between words: in bytes, multiples of 4. Memory is aligned
+ * to 4 bytes. */
 typedef struct moePayload {
   size_t size;   /* in an array of payloads, the size of the first one counts for all */
   int32_t bytes; /* per row; a multiple of 4; the same on all ranks */
@@ -917,7 +918,7 @@ typedef struct moeDispatchArgs {
   int32_t flags;    /* moeSendOnly; moeRefused */
   int32_t sms;      /* GPU multiprocessors for this call; 0: the communicator's setting */
   /* [outRows][hidden]. HT: peers write window memory themselves; other memory costs a local copy. LL RANK_MAJOR: NULL
-   * leaves the rows where they came, see moeHandleGetView. */
+   * leaves the rows where they arrived, see moeHandleGetView. */
   void* outRows;
   /* Rows that outRows can hold. If more arrive, nothing is delivered, and moeHandleGetStatus names both numbers. */
   int64_t outRowsMax;
@@ -973,8 +974,8 @@ typedef struct moeReady {
   int32_t blockRows; /* 64 or 128; 0: a block is a local expert */
   uint32_t value;    /* a block is ready when its word has reached this */
   /* With moeSendOnly, also without words: GPU multiprocessors for moeComplete; 0: as many as for this call. A combine
-   * beside a GEMM sends with few of them, and sums with many when the GEMM has ended. In LL the call also leaves
-   * moeComplete the rows that it has not sent when all words have come. */
+   * beside a GEMM sends with few of them, and sums with many when the GEMM has ended. In LL, once all words have
+   * arrived, the call leaves the rows that it has not sent yet to moeComplete. */
   int32_t completeSms;
 } moeReady_t;
 #define MOE_READY_INITIALIZER \

@@ -164,8 +164,8 @@ void declareMeasuring(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option(
          "--chain", options.chain,
-         "dispatches, combines, pairs or whole steps that run back to back in one timed sample, whose time is their "
-         "mean")
+         "how many dispatches, combines, pairs or whole steps run back to back in one timed sample; the sample's "
+         "time is their mean")
       ->check(wholeNumber(1, 1000))
       ->capture_default_str();
   app.add_option("--verify-every", options.verifyEvery,

@@ -25,7 +25,7 @@ using bootstrap::FrameType;
 using bootstrap::Key;
 using bootstrap::Link;
 
-// The key beside a socket, if it is this user's secret.
+// The key beside a socket. Throws if another user owns the file or may read it.
 Key keyOf(const std::string& socket) {
   const std::string path = socket + ".key";
   struct stat found {};

@@ -87,7 +87,7 @@ std::string machineText(const topology::Machine& machine) {
   std::string text =
       fmt::format("Processor: {}, {}{} threads\n", machine.processor.empty() ? "unknown" : machine.processor,
                   machine.cores > 0 ? fmt::format("{} cores, ", machine.cores) : "", machine.threads);
-  if (!machine.reason.empty()) text += fmt::format("  no more is known: {}\n", machine.reason);
+  if (!machine.reason.empty()) text += fmt::format("  nothing more is known: {}\n", machine.reason);
   for (const auto& node : machine.nodes) {
     text += fmt::format("  NUMA node {}: {:.0f} GiB, {} cores, {} threads ({})\n", node.number,
                         static_cast<double>(node.memoryBytes) / kGib, node.cores, node.threads, node.threadList);

@@ -217,12 +217,12 @@ void declare(CLI::App& app, Arguments& arguments) {
   addChoice(app, "--bind", arguments.bind, kBinds,
             "processors of each rank of this machine: its own core, an equal share, or all");
   app.add_flag("--watch,!--no-watch", arguments.watch,
-               fmt::format("let moe_top see the ranks of this machine, by sockets in {}; on unless --no-watch, or if "
+               fmt::format("let moe_top see the ranks of this machine, by sockets in {}; off with --no-watch, or if "
                            "MOECOMM_WATCH_FOLDER is set",
                            defaultWatchFolder()));
   app.add_option("--root-host", arguments.rootHost, "address at which the ranks reach rank 0; default: its host")
       ->type_name("HOST");
-  app.add_option("--ssh", arguments.ssh, "command that reaches a host; the host and one command follow it")
+  app.add_option("--ssh", arguments.ssh, "program that runs a command on a host; moerun appends host and command")
       ->type_name("COMMAND")
       ->capture_default_str();
   app.add_option("-x,--export", arguments.exports, "variable to pass to ranks on other hosts; MOECOMM_* always are")

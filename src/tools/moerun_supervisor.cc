@@ -178,7 +178,7 @@ void Supervisor::onUserSignal(int signal) {
     return;
   }
   if (userSignals_ > 1) {
-    say("asked to end a second time, killing the ranks");
+    say("asked a second time to end: killing the ranks");
     signalAll(SIGKILL);
     enter(Phase::killed, options_.kill);
     return;

@@ -61,7 +61,7 @@ Prerequisite checkMlx5Adapters(const Topology& topology, const Rdma& rdma) {
     if (driver == "mlx5_core") good += (good.empty() ? "" : ", ") + nic->name;
     if (driver == "mlx5_core") continue;
     others += fmt::format("{}{} has {}", others.empty() ? "" : ", ", nic->name,
-                          driver.empty() ? "no driver that is shown" : "the driver " + driver);
+                          driver.empty() ? "no visible driver" : "the driver " + driver);
   }
   if (others.empty()) return present(kName, good);
   return missing(kName, others,

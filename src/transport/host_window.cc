@@ -47,8 +47,8 @@ void requireWindowFile(int fd, std::uint64_t bytes, const std::string& whose) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) throw systemError("cannot see how large " + whose + " is");
   if (static_cast<std::uint64_t>(info.st_size) == bytes) return;
-  throw Error(moeRemoteError, whose + " is a file of " + std::to_string(info.st_size) + " bytes, not of " +
-                                  std::to_string(bytes) + " as its card says");
+  throw Error(moeRemoteError, whose + " is a file of " + std::to_string(info.st_size) +
+                                  " bytes, but its owner announced " + std::to_string(bytes));
 }
 
 class HostWindow final : public Window {

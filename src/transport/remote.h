@@ -62,8 +62,8 @@ class RemoteTransport {
   virtual void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) = 0;
   virtual RemoteView view() const = 0;
   // For use when no step runs any more. Returns when all posted puts have arrived at their ranks; or at the deadline,
-  // after a failure, or when giveUp() says so. Peers may still put words to this rank that nobody waits for. For those
-  // peers it is no failure that these puts fail, or that this rank has left meanwhile.
+  // after a failure, or when giveUp() says so. Peers may still put words to this rank that nobody waits for. They must
+  // not report a failure if such a put fails, or if this rank has left meanwhile.
   virtual void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept = 0;
 };
 

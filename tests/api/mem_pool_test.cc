@@ -36,7 +36,7 @@ int deviceOf(moeComm_t comm) {
   return says(moeGetLastError(nullptr), part);
 }
 
-// Whether so many bytes of the heap are free in one block.
+// Whether this many bytes of the heap are free in one block.
 bool hasRoom(moeComm_t comm, std::int64_t bytes) {
   void* memory = nullptr;
   if (moeMemAlloc(comm, static_cast<std::size_t>(bytes), &memory) != moeSuccess) return false;

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kTables = 40 << 10;  // at most, of a thread: kLlTableBytesMax
 constexpr std::uint64_t kThreads = 2;
 
-// What an allocator has given to a rank. The last rank that uses a window gives it back, on its own thread.
+// The memory that an allocator has given to a rank. The last rank that uses a window gives it back, on its own thread.
 struct Taken {
   static void* take(void* user, std::size_t bytes, std::int32_t kind) {
     static_cast<Taken*>(user)->bytes.at(static_cast<std::size_t>(kind)) += bytes;

@@ -14,7 +14,7 @@ fail() {
   sed 's/^/  /' "$work/out"
   failures=$((failures + 1))
 }
-# Runs the example on so many ranks, rank RANK of which (or all of which) sets a limit first.
+# Runs the example on several ranks. Rank RANK, or every rank, sets a limit first.
 run() { # RANKS RANK|all LIMIT
   # shellcheck disable=SC2016 # for the shell of a rank
   LIMIT=$3 OF=$2 "$moerun" -n "$1" --timeout 60 --grace 4 \

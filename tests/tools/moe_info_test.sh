@@ -90,7 +90,7 @@ done
 mkdir "$adapters/lib"
 : >"$adapters/lib/libhwloc.so.15"
 LD_LIBRARY_PATH=$adapters/lib SYSFS_PATH=$adapters "$1" >"$adapters/out"
-grep -q 'no more is known: libhwloc.so.15 cannot be loaded; install hwloc (Debian, Ubuntu: libhwloc15)$' "$adapters/out"
+grep -q 'nothing more is known: libhwloc.so.15 cannot be loaded; install hwloc (Debian, Ubuntu: libhwloc15)$' "$adapters/out"
 grep -q '^  host: available$' "$adapters/out"
 grep -Eq '^Processor: .*, [0-9]+ threads$' "$adapters/out"
 grep -Eq '^ *rail 0: mlx5_9, InfiniBand 400 Gb/sec' "$adapters/out"

@@ -18,7 +18,7 @@ finish() {
 }
 trap finish EXIT
 sockets() { find "$work/watch" -name '*.sock' | wc -l; }
-# Waits until as many ranks have recorded so many steps.
+# Waits until the given number of ranks have recorded the given number of steps.
 await() { # RANKS STEPS
   for _ in $(seq 300); do
     [ "$("$moe_top" --metrics "$work/watch" 2>/dev/null | awk -v least="$2" \

@@ -1,4 +1,4 @@
-// What init says about memory that nobody asked for.
+// The log lines of init about memory that nobody asked for.
 #include <gtest/gtest.h>
 
 #include "comm/communicator/comm.h"

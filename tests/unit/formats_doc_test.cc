@@ -168,7 +168,7 @@ TEST(FormatsDocument, SaysWhatEachWireLoses) {
   EXPECT_NE(document().find(table + "\n"), std::string::npos) << "the table is now:\n" << table;
 }
 
-// The worst element of a LogFMT-10 group whose magnitudes are of so many octaves.
+// The worst element of a LogFMT-10 group whose magnitudes span this many octaves.
 TEST(FormatsDocument, SaysWhatAStepOfALogarithmCosts) {
   for (const auto& [octaves, error] : {std::pair{1, "0.07"}, {4, "0.27"}, {8, "0.55"}, {16, "1.1"}, {32, "2.2"}}) {
     const std::string row = fmt::format("| {}/510 | {} % |\n", octaves, error);

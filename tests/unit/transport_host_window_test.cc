@@ -85,7 +85,7 @@ TEST(HostWindow, AFileOfAnotherSizeIsNotMapped) {
     const Outcome outcome = open(fileOf(bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL).get());
     EXPECT_EQ(outcome.result, moeRemoteError);
     EXPECT_EQ(outcome.sentence,
-              "the window of rank 1 is a file of " + std::to_string(bytes) + " bytes, not of 65536 as its card says");
+              "the window of rank 1 is a file of " + std::to_string(bytes) + " bytes, but its owner announced 65536");
   }
 }
 

@@ -168,7 +168,8 @@ void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
 }
 
-// When a neighbour's process has ended, its last words have arrived and are read. News of other ranks takes longer.
+// When a neighbour's process has ended, its last frames are in this rank's socket, so a round reads them all. News of
+// other ranks takes longer.
 bool Node::processEnded(int rank, bool goodbyesHeard) {
   if (left(rank) || failed(rank)) return true;
   const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });

@@ -32,7 +32,7 @@ enum class FrameType : std::uint8_t {
   goodbyeAck = 15,   // neighbour -> leaving rank: your goodbye was passed on
   fdRequest = 16,    // asks for the file descriptor
   fdReply = 17,      // carries the descriptor
-  leaving = 18,      // flooded: rank will leave as soon as those it waits for will too
+  leaving = 18,      // flooded: rank has no more work, and leaves when the ranks it waits for have none
   late = 19,         // flooded: a wait of rank ended by its deadline; the rank waited for, result and sentence
   ask = 20,          // to a neighbour: are you alive?
   alive = 21,        // the answer, at once

@@ -49,8 +49,8 @@ class Lobby : public Source {
   // memory. None while strangers hold places here. Meanwhile the lobby goes on trying.
   std::optional<Error> shortage(std::chrono::milliseconds patience) const;
 
-  // What the latest connection of another version of the protocol spoke; empty if there was none. Strangers can cause
-  // it.
+  // The protocol version of the latest connection that spoke another version; empty if there was none. Strangers can
+  // cause it.
   const std::string& otherVersion() const { return otherVersion_; }
 
   void shut();  // closes the listeners and all waiting connections; the lobby stays a source without events

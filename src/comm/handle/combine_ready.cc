@@ -23,8 +23,8 @@ void checkReady(const Handle& handle, const CombineRequest& asked) {
                      handle.shape().alignment % ready.blockRows == 0;
   if (whole) return;
   refuse(
-      fmt::format("args.ready.blockRows is {}, but config.expertAlignment is {}, not a multiple of it, so that a "
-                  "block would have rows of two experts",
+      fmt::format("args.ready.blockRows is {}, but config.expertAlignment is {}, which is not a multiple of it: "
+                  "a block could have rows of two experts",
                   ready.blockRows, handle.shape().alignment));
 }
 

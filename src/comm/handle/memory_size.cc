@@ -21,7 +21,7 @@ struct Sizes {
   Sizes largest(const Sizes& other) const { return {std::max(device, other.device), std::max(host, other.host)}; }
 };
 
-// What comm_init.cc allocates beside the window.
+// The sizes of the memory that comm_init.cc allocates beside the window.
 Sizes ownSizes(const CommShape& c, const Config& config, bool host) {
   const auto ranks = static_cast<std::uint64_t>(c.nranks);
   Sizes sizes{sizeof(CommState) + ranks * sizeof(std::uint8_t*),

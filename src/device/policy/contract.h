@@ -1,4 +1,4 @@
-// The operations of a policy, each with its law. A step asks nothing else of the machine that it runs on.
+// The operations of a policy, each with its rules. A step asks nothing else of the machine that it runs on.
 //
 // A policy is a class whose objects play one warp: lanes that work together. Core is for every step, Computes for the
 // route, Moves for dispatches and combines, Codes for combines in a wire format, Gathers for LL dispatches that route,
@@ -154,8 +154,8 @@ concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n
   warp.publishAll(n, contract::FlagOf{}, Flag{});
 
   // Posts putOf(0..n-1) to ranks of other domains. Puts to the same rank keep this order. Collective; meets before. A
-  // release as publishAll. At the receiver a word comes after all puts to its rank that were posted before it over the
-  // same connection. If there is no room, `put` waits at most for the timeout, and reports it.
+  // release, like publishAll. At the receiver a word comes after all puts to its rank that were posted before it over
+  // the same connection. If there is no room, `put` waits at most for the timeout, and reports it.
   warp.put(comm, n, contract::PutOf{});
 
   // Every warp of the team calls it once. When the last warp has called, each of the n flags has grown by one epoch;
@@ -256,7 +256,7 @@ concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm, Re
 };
 
 // The further operations that combines with rows in a wire format need: sums that are coded, and sums of coded rows.
-// The laws are those of reduceRows; rows/wire_sums.h explains such lists.
+// The rules are those of reduceRows; rows/wire_sums.h explains such lists.
 template <class Warp>
 concept Codes = Moves<Warp> && requires(const Warp warp, const CommView& comm) {
   { warp.reduceRows(comm, contract::SumCoded{}) } -> std::same_as<bool>;
@@ -286,7 +286,7 @@ template <class Warp>
 concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, int n, Meeting meeting, WarpIndex team) {
   warp.announceRows(n, contract::FlagOf{}, contract::RowsOf{}, meeting, team);
 
-  // Like forEach, but lanes do not meet. The lanes that other operations use first get their items last.
+  // Like forEach, but lanes do not meet. Lanes that other operations use first are used last here.
   warp.each(n, contract::Body{});
 
   // Like collect<1>, but also calls meanwhile() once on every lane, when the lane's first look-ups are on their way.

@@ -38,8 +38,8 @@ concept CastList = requires(const List list, int i) {
   { list.sink(i, i) } -> std::same_as<CastSink>;
 };
 
-// Places that have room for a row's own scale words only, with a stride between the words. Other places have room for
-// whole tiles, one word after the other.
+// For lists whose sinks have room for a row's own scale words only, with a stride between the words. Other sinks have
+// room for whole tiles of contiguous words.
 template <class List>
 concept ScattersScales = requires {
   requires List::kScatters;

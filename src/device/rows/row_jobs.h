@@ -47,7 +47,8 @@ concept ScattersSides = HasSides<List> && requires(const List list) {
   { list.sideWords() } -> std::same_as<int>;
   { list.sideStride() } -> std::same_as<std::int64_t>;
 };
-// Stores a job's side payload at one place by store(to, from, bytes). Such words are those of lane `first` of `step`.
+// Stores a job's side payload at one place by store(to, from, bytes). Words that have a
+// stride are shared by `step` lanes: this call stores words first, first + step, and so on.
 template <class List, class Store>
 void storeSide(const List& list, const CopyJob& job, std::uint8_t* to, int first, int step, Store store) {
   if constexpr (ScattersSides<List>) {
@@ -66,8 +67,8 @@ concept AsksPlaces = requires(const List list) {
 struct StartNothing {
   MOE_LANES void operator()() const {}
 };
-// The same, as mayPlace(start): such a list calls start(), which begins to load rows, when its own look-ups are on
-// their way and need not wait for those loads.
+// Such lists with mayPlace(start) instead. They call start(), which begins to load rows, once their own look-ups are on
+// their way, so that these need not wait for those loads.
 template <class List>
 concept StartsRows = requires(const List list) {
   { list.mayPlace(StartNothing{}) } -> std::same_as<bool>;

@@ -19,7 +19,7 @@ struct alignas(16) Replicas {
 // experts, which has as many entries.
 struct alignas(16) Placement {
   std::int32_t logicalExperts;
-  // The parts of the fingerprint that are terms of a handle, at their places in its second and third word.
+  // The two parts of the fingerprint, shifted to their bits in the second and the third word of a handle's terms.
   std::uint32_t boundWord, alignmentWord;
   std::uint32_t reserved;
 

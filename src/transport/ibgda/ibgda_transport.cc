@@ -110,7 +110,7 @@ class IbgdaTransport final : public RemoteTransport {
   void reachAll(const std::vector<Card>& peers, const Deadline& deadline) {
     const std::uint64_t own = setup_.leaving + static_cast<std::uint64_t>(setup_.rank) * sizeof(Flag);
     if (!queues_.postWords([&](int peer) { return putWord(peer, own, 0); }, true, shortly())) {
-      throw Error(moeTimeout, "IBGDA: the first words cannot be posted");
+      throw Error(moeTimeout, "IBGDA: cannot post the first write on every connection");
     }
     while (queues_.waitsFor() >= 0) {
       completer_.look();

@@ -23,7 +23,7 @@ class ProcessLimit {
   rlimit before_{};
 };
 
-// Leaves this process so many free descriptors.
+// Leaves this process only this many free descriptors.
 class FewDescriptors {
  public:
   explicit FewDescriptors(int room) : limit_(RLIMIT_NOFILE, firstBeyond(room)) {}

@@ -263,7 +263,7 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
   start(track, operation);
 }
 
-// Adds a step of track.kind, whole or its first phase.
+// Adds a step of track.kind: the whole step, or only its first phase.
 void ScenarioBuilder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation) {
   const bool split = rng_.oneIn(decodes_ && track.kind == kDispatch ? 8 : 2);
   world_.program->addStep(operation, track.step, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());

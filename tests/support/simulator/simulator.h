@@ -142,7 +142,7 @@ class Simulator {
   Faults faults_;
   bool trace_;
   std::uint64_t now_ = 0, order_ = 0, events_ = 0;
-  int laziness_;    // one store of so many waits for a release
+  int laziness_;    // one store in this many waits for a release
   bool slowWarps_;  // a warp may be far slower than the others of its rank
   std::vector<Event> heap_;
   std::vector<std::unique_ptr<Warp>> warps_;

@@ -206,8 +206,8 @@ class CudaBulkWarp : public CudaBulk {
   MOE_LANES std::uint32_t full(std::uint32_t use) const { return full_ + use % kStages * 8; }
 
   // Moves the pieces of one job. Loads run ahead of stores by all stages but one. A side payload goes with the row's
-  // last piece, because the engine processes one copy after another. The part that does not fit there goes in pieces of
-  // its own.
+  // last piece, because the engine processes one copy after another. If it does not fit there, its rest takes further
+  // pieces.
   template <bool kPairs>
   MOE_LANES void moveJob(const Desk& desk, int item, unsigned byEngine, unsigned byLanes) const {
     const CopyJob job = desk.jobs[item];

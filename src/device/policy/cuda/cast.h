@@ -43,7 +43,7 @@ class ScaleWords {
   std::uint32_t kept_ = 0;
 };
 
-// Blocks of 128 elements, with eight lanes each, cast to e4m3. Elements are not multiplied first.
+// Blocks of 128 elements, with eight lanes each, cast to e4m3, without input scale and row weights.
 struct LargeBlocks {
   static constexpr int kBlockLanes = 8;
   int type;  // includes the flag beside the type
@@ -197,8 +197,8 @@ MOE_LANES void rowsBy(const Casts& casts, const Format& format, int lane) {
   }
 }
 
-// Blocks of 128 elements that are not multiplied first have a loop of their own, which has no second multiplication and
-// no branches on the format.
+// Blocks of 128 elements without input scale and row weights have a loop of their own, which has no second
+// multiplication and no branches on the format.
 template <class Type, CastList Casts>
 MOE_LANES void rows(const Casts& casts, int lane) {
   const CastRule rule = casts.rule();

@@ -18,7 +18,7 @@ class CudaPatience {
   enum class End { notYet, stopped, late, left };
 
   CudaPatience() = default;
-  // One of several waits that count as one, and began at `since`; 0: not yet.
+  // For several waits that share one deadline. The first of them began at `since`; 0: none has begun.
   explicit MOE_LANES CudaPatience(std::uint32_t since) : begin_(since) {}
   MOE_LANES std::uint32_t since() const { return begin_; }
 

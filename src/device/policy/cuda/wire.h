@@ -165,8 +165,8 @@ class Sum {
     if (Wait::kTakes && term < landed_) return cuda_landing::load(from);
     return *from;
   }
-  // Whether the format has a word beside codes and scale: the copy of the row's float that this part reads, or the
-  // piece's fifth word.
+  // Whether the format has a further word beside codes and scale: NVFP4 the copy of the row's float that this part
+  // reads, LogFMT-10 the piece's fifth word.
   MOE_LANES bool hasMore() const {
     return wire_.hasFactor() || wire_.isLog();
   }

@@ -16,8 +16,8 @@ namespace moe {
 
 class HostPatience {
  public:
-  // `pace`: the experience of the calling thread so far; NULL: none. `since`: for several waits that count as one, the
-  // time in ticks when the first began; 0: not yet.
+  // `pace`: the experience of the calling thread so far; NULL: none. `since`: for several waits that share one
+  // deadline, the time in ticks when the first began; 0: none has begun.
   explicit HostPatience(const CommView& comm, HostPace* pace = nullptr, std::uint32_t* since = nullptr)
       : comm_(comm), pace_(pace), since_(since) {}
 

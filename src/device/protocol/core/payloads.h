@@ -1,5 +1,5 @@
-// Payloads that lie as words at the sender and the receiver. Lanes handle them in pieces of 16 bytes, in the form that
-// travels. On the wire they are side payload. README.md, "Payloads".
+// Payloads: their words lie at strides at the sender and the receiver, and without gaps on the wire, as side payload.
+// Lanes handle them there in pieces of 16 bytes. README.md, "Payloads".
 #pragma once
 
 #include "device/protocol/core/deliver.h"

@@ -28,7 +28,7 @@ struct LlPayload {
   int bytesMax;
   std::uint32_t bytes;
 
-  // As Outgoing needs it.
+  // The place of a sent row, for Outgoing.
   MOE_LANES Sink place(const Destination& to) const {
     return {llSlot(c, h, to.rank, slots, bytesMax, bytes, c.rank, to.index), nullptr, to.rank == c.rank};
   }
