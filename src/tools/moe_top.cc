@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kAnswers{3000};
 
 struct Options {
   std::string folder = defaultWatchFolder(), dumpFolder;
-  bool once = false, metrics = false, json = false;
+  bool once = false, metrics = false, json = false, totals = false;
   int interval = 1;
 };
 
@@ -80,7 +80,7 @@ std::string textOf(const View& view, const Options& options) {
   if (options.metrics) return topMetrics(view.jobs);
   if (options.json) return topJson(view.jobs, view.problems);
   std::string text;
-  for (const auto& dumps : view.jobs) text += topTable(dumps) + "\n";
+  for (const auto& dumps : view.jobs) text += (options.totals ? totalsTable(dumps) : topTable(dumps)) + "\n";
   if (view.jobs.empty()) text = nobodyText(options) + "\n";
   return text;
 }
@@ -117,7 +117,7 @@ ProgramNotes notes() {
            {"1", "with --once, --json or --metrics: there is no job, or a rank did not answer"},
            {"2", "an option is invalid"}},
           {{"MOECOMM_WATCH_FOLDER", "the folder, if none is given"}},
-          {"moe_top", "moe_top --once --json | jq '.jobs[].slowest'",
+          {"moe_top", "moe_top --once --totals", "moe_top --once --json | jq '.jobs[].slowest'",
            "moe_top --once --dump dumps && moe_trace dumps -o trace.json"}};
 }
 
@@ -129,6 +129,8 @@ int run(int argc, char** argv) {
       ->envname("MOECOMM_WATCH_FOLDER")
       ->type_name("FOLDER");
   app.add_flag("--once", options.once, "look once, and exit with 1 if there is no job or a rank did not answer");
+  app.add_flag("--totals", options.totals,
+               "show what the ranks have done since the job began, instead of its latest steps");
   app.add_flag("--metrics", options.metrics, "print metrics in Prometheus' text form, once");
   app.add_flag("--json", options.json, "print the table as JSON, once")->excludes("--metrics");
   app.add_option("--dump", options.dumpFolder, "also write the ranks' dumps to this folder, for moe_trace")
