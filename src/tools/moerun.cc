@@ -147,20 +147,6 @@ std::string rootHost(const std::vector<Placement>& placements, const std::string
   return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
 
-std::vector<std::string> splitWords(const std::string& text) {
-  std::vector<std::string> words;
-  std::string word;
-  for (const char c : text + " ") {
-    if (c != ' ') {
-      word += c;
-    } else if (!word.empty()) {
-      words.push_back(word);
-      word.clear();
-    }
-  }
-  return words;
-}
-
 std::chrono::milliseconds toMs(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
