@@ -326,6 +326,40 @@ TEST(DumpTools, TellProgramsTotals) {
   EXPECT_EQ(countOf(metrics, "\nmoecomm_wait_seconds_total{"), 0);
 }
 
+TEST(TopAnswers, ArriveAsTheyWereBehindWhatAShellPrints) {
+  const std::vector<Answer> sent = {{"a.sock", kText, ""}, {"b.sock", "", "\"late\"\n\xc3\xa9"}};
+  const std::string text = answersText(sent);
+  EXPECT_EQ(countOf(text, "\n"), 1) << "one line";
+  for (const char* before : {"", "Welcome\n"}) {
+    const std::vector<Answer> got = parseAnswers(before + text + "bye\n");
+    ASSERT_EQ(got.size(), 2u);
+    EXPECT_EQ(got[0].socket, "a.sock");
+    EXPECT_EQ(got[0].text, kText);
+    EXPECT_EQ(got[1].problem, sent[1].problem);
+  }
+  EXPECT_TRUE(parseAnswers(answersText({})).empty());
+}
+
+TEST(TopAnswers, AreRefusedWithAReason) {
+  const auto refusal = [](const std::string& output) -> std::string {
+    try {
+      parseAnswers(output);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  EXPECT_EQ(refusal(""), "its output is not that of moe_top");
+  EXPECT_EQ(refusal("see " + answersText({})), "its output is not that of moe_top") << "not at the begin of a line";
+  EXPECT_EQ(refusal(R"({"format":"moecomm answers","version":2})"),
+            "its moe_top writes version 2 of its answers, but only version 1 is known");
+  for (const char* rest : {"", R"(,"version":1})", R"(,"version":1,"answers":[{"socket":"a","text":1,"problem":""}]})",
+                           R"(,"version":1,"answers":[{"socket":"a","text":""}]})"}) {
+    EXPECT_EQ(refusal(std::string(R"({"format":"moecomm answers")") + rest).find("its answers cannot be read: "), 0u)
+        << rest;
+  }
+}
+
 TEST(DumpTools, EscapeLabelsOfMetrics) {
   std::vector<RankDump> dumps = job(1);
   dumps[0].host = "a\"b\\c";
