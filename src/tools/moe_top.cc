@@ -88,23 +88,39 @@ std::vector<Answer> askThem(const Options& options) {
   return answers;
 }
 
+using Jobs = std::map<std::string, std::map<int, RankDump>>;
+
+// Reads a rank's dump. Another host may send anything, so what becomes a file's name or an index is checked.
+void take(const Answer& answer, const Options& options, Jobs* jobs) {
+  RankDump dump = parseDump(answer.text, answer.socket);
+  if (dump.job.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    throw std::runtime_error(fmt::format("{}: its job '{}' is not hexadecimal", answer.socket, dump.job));
+  }
+  std::map<int, RankDump>& ranks = (*jobs)[dump.job];
+  if (!ranks.empty() && ranks.begin()->second.nranks != dump.nranks) {
+    throw std::runtime_error(fmt::format("{}: its job {} has {} ranks there and {} elsewhere", answer.socket, dump.job,
+                                         dump.nranks, ranks.begin()->second.nranks));
+  }
+  if (!options.dumpFolder.empty()) keep(options.dumpFolder, dump, answer.text);
+  ranks[dump.rank] = std::move(dump);
+}
+
 View look(const Options& options) {
   View view;
-  std::map<std::string, std::map<int, RankDump>> jobs;
+  Jobs jobs;
   for (const Answer& answer : options.hosts.empty() ? askHere(options) : askThem(options)) {
     if (answer.text.empty()) {
       view.problems.push_back(answer.socket + ": " + answer.problem);
       continue;
     }
     try {
-      RankDump dump = parseDump(answer.text, answer.socket);
-      if (!options.dumpFolder.empty()) keep(options.dumpFolder, dump, answer.text);
-      jobs[dump.job][dump.rank] = std::move(dump);
+      take(answer, options, &jobs);
     } catch (const std::runtime_error& error) {
       view.problems.emplace_back(error.what());
     }
   }
   for (auto& [job, ranks] : jobs) {
+    if (ranks.empty()) continue;  // its dump could not be kept
     view.jobs.emplace_back();
     for (auto& [rank, dump] : ranks) view.jobs.back().push_back(std::move(dump));
   }

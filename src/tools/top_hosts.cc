@@ -87,10 +87,21 @@ pid_t startChild(const std::vector<std::string>& command, const ChildStream& out
   return pid;
 }
 
+// Without codes for a terminal.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
+std::string firstLine(const std::string& text) {
+  return printable(text.substr(0, text.find_first_of("\r\n")));
+}
+
 // The last line that says something. ssh prints warnings before its reason.
 std::string lastLine(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
+  return printable(text.substr(text.rfind('\n') + 1));
 }
 
 // One host that is asked, as part of a poll loop.
@@ -158,12 +169,10 @@ class HostQuestion {
     if (code == kNotFound)
       return fmt::format("there is no {} there: name it by --remote-program ({})", plan_.program, said);
     if (code == kBadOption)
-      return fmt::format("its {} is of another version: {}", plan_.program, firstLineOf(err_.text()));
+      return fmt::format("its {} is of another version: {}", plan_.program, firstLine(err_.text()));
     const std::string who = code == kSshFailed ? plan_.ssh[0] : plan_.program;
     return fmt::format("{} ended with status {}{}{}", who, code, said.empty() ? "" : ": ", said);
   }
-
-  static std::string firstLineOf(const std::string& text) { return text.substr(0, text.find('\n')); }
 
   const HostsPlan& plan_;
   const std::string host_;

@@ -39,6 +39,8 @@ case $host in
   old) echo 'moe_top: unknown option --answers' >&2; echo 'moe_top --help lists the options' >&2; exit 2 ;;
   newer) echo '{"format":"moecomm answers","version":9,"answers":[]}'; exit 0 ;;
   strange) echo 'hello'; exit 0 ;;
+  liar) "$here/nodeb/moe_top" --answers "$here/nodeb" | sed 's/\\"nranks\\":4/\\"nranks\\":5/g'; exit 0 ;;
+  climber) "$here/nodeb/moe_top" --answers "$here/nodeb" | sed 's/\\"job\\":\\"/&..\/climbed/g'; exit 0 ;;
   otherdump)
     echo '{"format":"moecomm answers","version":1,"answers":[{"socket":"s","text":"{\"format\":\"moecomm recorder\",\"version\":2}","problem":""}]}'
     exit 0 ;;
@@ -136,6 +138,12 @@ expect deaf "$work/ssh ended with status 255"
 top --once --hosts nodea,otherdump
 check 'a dump of another version' '1 moe_top: otherdump:s: its version is 2, but only version 1 is known' \
   "$status $(cat "$work/err")"
+top --once --hosts nodea,liar
+check 'a job of other sizes' '1 2 1' "$status $(grep -c 'has [45] ranks there and [45] elsewhere' "$work/err") $(
+  grep -c '2 of [45] ranks watched' "$work/out")"
+top --once --hosts nodea,climber --dump "$work/dumps"
+check 'a job that is no name of a file' '1 2' "$status $(grep -c "climber:.*: its job '../climbed.*' is not hexadecimal" "$work/err")"
+check 'no file is written there' 0 "$(find "$work" -name 'climbed*' | wc -l)"
 cp "$work/nodea"/*rank1.sock.key "$work/key"
 echo 00000000000000000000000000000000 >"$(echo "$work/nodea"/*rank1.sock.key)"
 top --once --hosts nodea,nodeb
