@@ -61,7 +61,7 @@ assert set(job["slowest"]) == {"rank", "sentence"}, job
 for one in job["ranks"]:
     totals = one["totals"]
     operations = totals["routes"] + totals["dispatches"] + totals["combines"]
-    assert 0 <= operations - one["steps_total"] <= 50, one  # the job goes on while it is asked
+    assert -1 <= operations - one["steps_total"] <= 50, one  # a pending step, or steps made while it is asked
     assert 0 < totals["wait_seconds"] <= totals["step_seconds"] <= totals["seconds"], one
     assert totals["call_bytes"] > totals["call_rows"] > 0 and not totals["replayed"], one
 EOF
