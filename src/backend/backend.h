@@ -82,9 +82,9 @@ class Backend {
   virtual std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) = 0;
   virtual std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) = 0;
 
-  // Makes a snapshot of private memory of whole words, which must outlive it. The snapshot allocates here and never
-  // again, as readers do.
-  virtual std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytes) = 0;
+  // Makes a snapshot for up to `bytesMax` bytes of private memory, in whole words. On a GPU it copies `memory` once
+  // here. It allocates here and never again, as readers do.
+  virtual std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytesMax) = 0;
 
   // The most warps of a route.
   virtual int routeWarpsMax() const noexcept = 0;

@@ -78,8 +78,8 @@ class CudaBackend final : public Backend {
   }
   std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) override { return makeCudaWriter(window, device_); }
 
-  std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytes) override {
-    return makeCudaSnapshot(memory, bytes, device_);
+  std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytesMax) override {
+    return makeCudaSnapshot(memory, bytesMax, device_);
   }
 
   int routeWarpsMax() const noexcept override { return kRouteBlocksMax; }

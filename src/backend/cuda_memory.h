@@ -37,7 +37,7 @@ Memory mapSharedDevice(int fd, std::size_t bytes, int device, const std::string&
 Memory shareHostPages(void* begin, std::size_t bytes, HostPages kind, int device);
 
 // Copies of device memory that kernels may be writing, and readings of their clock.
-std::unique_ptr<Snapshot> makeCudaSnapshot(const std::uint64_t* memory, std::size_t bytes, int device);
+std::unique_ptr<Snapshot> makeCudaSnapshot(const std::uint64_t* memory, std::size_t bytesMax, int device);
 
 // Readers and writers of a window in GPU memory. Each has its own stream and pinned memory.
 std::unique_ptr<WindowReader> makeCudaReader(const std::uint8_t* window, int device);

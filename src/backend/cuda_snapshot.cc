@@ -57,26 +57,24 @@ class OwnStream {
 
 class CudaSnapshot final : public Snapshot {
  public:
-  CudaSnapshot(const std::uint64_t* memory, std::size_t bytes, int device)
+  CudaSnapshot(const std::uint64_t* memory, std::size_t bytesMax, int device)
       : device_(device),
-        memory_(memory),
-        bytes_(bytes),
-        copy_(allocatePinned(bytes, device)),
+        copy_(allocatePinned(bytesMax, device)),
         word_(allocatePinned(sizeof(std::uint64_t), device)),
         copies_(device),
         clocks_(device) {
     const Deadline end = Deadline::after(kFirst);
-    take(end);
+    take(memory, bytesMax, end);
     clock(end);
   }
   // Copies and kernels that are still under way write to the pinned memory. cudaFreeHost waits for them.
   ~CudaSnapshot() override = default;
 
-  const std::uint8_t* take(Deadline end) override {
+  const std::uint8_t* take(const std::uint64_t* memory, std::size_t bytes, Deadline end) override {
     const DeviceScope scope(device_);
     const CaptureIsOthers relaxed;
     if (!copies_.drained(end)) return nullptr;  // waits for copies of an earlier call that was given up
-    if (!cudaOk(cudaMemcpyAsync(copy_.get(), memory_, bytes_, cudaMemcpyDeviceToHost, copies_.get()))) return nullptr;
+    if (!cudaOk(cudaMemcpyAsync(copy_.get(), memory, bytes, cudaMemcpyDeviceToHost, copies_.get()))) return nullptr;
     return copies_.drained(end) ? copy_.get() : nullptr;
   }
 
@@ -107,8 +105,6 @@ class CudaSnapshot final : public Snapshot {
   }
 
   int device_;
-  const std::uint64_t* memory_;
-  std::size_t bytes_;
   Memory copy_, word_;
   OwnStream copies_, clocks_;
   ClockReading reading_{0, 0, INT64_MAX};
@@ -116,8 +112,8 @@ class CudaSnapshot final : public Snapshot {
 
 }  // namespace
 
-std::unique_ptr<Snapshot> makeCudaSnapshot(const std::uint64_t* memory, std::size_t bytes, int device) {
-  return std::make_unique<CudaSnapshot>(memory, bytes, device);
+std::unique_ptr<Snapshot> makeCudaSnapshot(const std::uint64_t* memory, std::size_t bytesMax, int device) {
+  return std::make_unique<CudaSnapshot>(memory, bytesMax, device);
 }
 
 }  // namespace moe

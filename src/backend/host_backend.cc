@@ -112,8 +112,8 @@ class HostBackend final : public Backend {
     return std::make_unique<HostWriter>(window);
   }
 
-  std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytes) override {
-    return std::make_unique<HostSnapshot>(memory, bytes, counterKeepsTime());
+  std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t*, std::size_t bytesMax) override {
+    return std::make_unique<HostSnapshot>(bytesMax, counterKeepsTime());
   }
 
   int routeWarpsMax() const noexcept override { return threads_; }

@@ -46,13 +46,13 @@ bool counterKeepsTime() {
 #endif
 }
 
-HostSnapshot::HostSnapshot(const std::uint64_t* memory, std::size_t bytes, bool inTicks)
-    : memory_(memory), copy_(bytes / sizeof *memory), inTicks_(inTicks), made_(readTicks()) {}
+HostSnapshot::HostSnapshot(std::size_t bytesMax, bool inTicks)
+    : copy_(bytesMax / sizeof(std::uint64_t)), inTicks_(inTicks), made_(readTicks()) {}
 
 // Copies word by word, because steps store words.
-const std::uint8_t* HostSnapshot::take(Deadline) {
-  for (std::size_t i = 0; i < copy_.size(); ++i) {
-    copy_[i] = std::atomic_ref(const_cast<std::uint64_t&>(memory_[i])).load(std::memory_order_relaxed);
+const std::uint8_t* HostSnapshot::take(const std::uint64_t* memory, std::size_t bytes, Deadline) {
+  for (std::size_t i = 0; i < bytes / sizeof *memory; ++i) {
+    copy_[i] = std::atomic_ref(const_cast<std::uint64_t&>(memory[i])).load(std::memory_order_relaxed);
   }
   return reinterpret_cast<const std::uint8_t*>(copy_.data());
 }

@@ -34,8 +34,9 @@ class Snapshot {
  public:
   virtual ~Snapshot() = default;
 
-  // Returns the copied bytes, which are valid until the next call. NULL: they could not be copied by `end`.
-  virtual const std::uint8_t* take(Deadline end) = 0;
+  // Copies private memory, at most as many bytes as the snapshot was made for. Returns the copied bytes, which are
+  // valid until the next call. NULL: they could not be copied by `end`.
+  virtual const std::uint8_t* take(const std::uint64_t* memory, std::size_t bytes, Deadline end) = 0;
 
   // The best reading that could be made by `end`, or an earlier one.
   virtual ClockReading clock(Deadline end) = 0;
@@ -59,14 +60,13 @@ bool counterKeepsTime();
 // The snapshot of a CPU's steps, with the scale of their ticks (host_snapshot.cc).
 class HostSnapshot final : public Snapshot {
  public:
-  HostSnapshot(const std::uint64_t* memory, std::size_t bytes, bool inTicks);
-  const std::uint8_t* take(Deadline) override;
+  HostSnapshot(std::size_t bytesMax, bool inTicks);
+  const std::uint8_t* take(const std::uint64_t* memory, std::size_t bytes, Deadline) override;
   ClockReading clock(Deadline) override;
   bool inTicks() const override { return inTicks_; }
   TickScale scale() override;
 
  private:
-  const std::uint64_t* memory_;
   std::vector<std::uint64_t> copy_;
   bool inTicks_;
   TickScale made_;

@@ -45,6 +45,28 @@ class StepReader {
   std::map<std::string, std::size_t> at_;
 };
 
+std::optional<std::int64_t> numberIfThere(const Json& json, const char* key) {
+  if (!json.contains(key)) return std::nullopt;
+  return json.at(key).get<std::int64_t>();
+}
+
+std::optional<DumpedTotals> totalsOf(const Json& json) {
+  if (!json.contains("totals")) return std::nullopt;
+  const Json& from = json.at("totals");
+  const auto number = [&](const char* key) { return from.at(key).get<std::int64_t>(); };
+  DumpedTotals totals;
+  totals.since = json.at("clock").at("wall_ns").get<std::int64_t>() - number("since_wall_ns");
+  totals.routes = number("routes");
+  totals.dispatches = number("dispatches");
+  totals.combines = number("combines");
+  totals.calls = number("calls");
+  totals.callRows = number("call_rows");
+  totals.callBytes = number("call_bytes");
+  totals.stepNs = numberIfThere(from, "step_ns");
+  totals.waitNs = numberIfThere(from, "wait_ns");
+  return totals;
+}
+
 RankDump dumpOf(const Json& json) {
   if (json.at("format") != "moecomm recorder") throw std::runtime_error("it is not a dump of a flight recorder");
   if (json.at("version") != 1) {
@@ -67,6 +89,7 @@ RankDump dumpOf(const Json& json) {
   const Json &clock = json.at("clock"), &toRank0 = json.at("to_rank0");
   dump.taken = clock.at("wall_ns").get<std::int64_t>() + toRank0.at("offset_ns").get<std::int64_t>();
   dump.clockError = clock.at("error_ns").get<std::int64_t>() + toRank0.at("error_ns").get<std::int64_t>();
+  dump.totals = totalsOf(json);
   const StepReader reader(json.at("columns"), dump.taken - clock.at("step_ns").get<std::int64_t>());
   for (const Json& row : json.at("steps")) {
     dump.steps.push_back(reader.read(row));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,24 @@ struct DumpedStep {
   std::int64_t worstWaitNs;
 };
 
+// What a rank has done since its communicator was made, without its handles of localOnly.
+struct DumpedTotals {
+  std::int64_t since = 0;  // nanoseconds from then to the dump
+  std::int64_t routes = 0, dispatches = 0, combines = 0;
+  std::int64_t calls = 0, callRows = 0, callBytes = 0;  // of dispatches and combines, without replays of graphs
+  std::optional<std::int64_t> stepNs, waitNs;           // none: the backend does not know
+
+  // Replays of graphs have made operations, whose rows are in no call.
+  bool replayed() const { return dispatches + combines > calls; }
+};
+
 struct RankDump {
   std::string job, host, backend, reason, failure;
   int rank = 0, nranks = 1, process = 0, result = 0;
   std::int64_t stepsRecorded = 0;
-  std::int64_t taken = 0;       // when
-  std::int64_t clockError = 0;  // the largest error of times
+  std::int64_t taken = 0;              // when
+  std::int64_t clockError = 0;         // the largest error of times
+  std::optional<DumpedTotals> totals;  // none: the library is older, or its recorder is off
   std::vector<DumpedStep> steps;
 };
 

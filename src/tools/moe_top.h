@@ -1,5 +1,5 @@
-// The halves of moe_top: attach.cc asks the ranks of running jobs, over the sockets that they offer in a folder
-// (moeConfig_t.watchFolder), and top_report.cc and top_json.cc make texts of their answers.
+// The halves of moe_top. attach.cc asks the ranks of running jobs, over the sockets that they offer in a folder
+// (moeConfig_t.watchFolder), and top_hosts.cc asks other hosts. The other top_*.cc make texts of their answers.
 #pragma once
 
 #include <string>
@@ -7,14 +7,9 @@
 
 #include "base/deadline.h"
 #include "tools/dump_file.h"
+#include "tools/top_answers.h"
 
 namespace moe::tools {
-
-struct Answer {
-  std::string socket;   // its path
-  std::string text;     // the rank's dump; empty if there is none
-  std::string problem;  // why there is no answer
-};
 
 // Asks all sockets of the folder at once. Those that nobody listens at any more are left out: a killed job leaves them.
 // Throws an Error if the folder cannot be read.
@@ -22,6 +17,9 @@ std::vector<Answer> askAll(const std::string& folder, Deadline end);
 
 // Makes a table of one job, for people. A pure function.
 std::string topTable(const std::vector<RankDump>& dumps);
+
+// Makes a table of what the ranks of one job have done since it began, at most 79 columns wide. A pure function.
+std::string totalsTable(const std::vector<RankDump>& dumps);
 
 // Makes a JSON text of all jobs. `problems`: the ranks that did not answer. A pure function.
 std::string topJson(const std::vector<std::vector<RankDump>>& jobs, const std::vector<std::string>& problems);

@@ -147,20 +147,6 @@ std::string rootHost(const std::vector<Placement>& placements, const std::string
   return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
 
-std::vector<std::string> splitWords(const std::string& text) {
-  std::vector<std::string> words;
-  std::string word;
-  for (const char c : text + " ") {
-    if (c != ' ') {
-      word += c;
-    } else if (!word.empty()) {
-      words.push_back(word);
-      word.clear();
-    }
-  }
-  return words;
-}
-
 std::chrono::milliseconds toMs(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
@@ -177,9 +163,14 @@ CLI::Validator seconds() {
   return CLI::Validator(check, "");
 }
 
+// The caller has not decided where ranks offer their records.
+bool choosesFolder(const Arguments& arguments) {
+  return arguments.watch && ::getenv("MOECOMM_WATCH_FOLDER") == nullptr;
+}
+
 // Where the ranks of this machine offer their records. Empty if the caller has decided that, or if nobody can.
 std::string watchFolder(const Arguments& arguments) {
-  if (!arguments.watch || ::getenv("MOECOMM_WATCH_FOLDER") != nullptr) return "";
+  if (!choosesFolder(arguments)) return "";
   const std::string folder = defaultWatchFolder();
   return prepareWatchFolder(folder) ? folder : "";
 }
@@ -217,7 +208,7 @@ void declare(CLI::App& app, Arguments& arguments) {
   addChoice(app, "--bind", arguments.bind, kBinds,
             "processors of each rank of this machine: its own core, an equal share, or all");
   app.add_flag("--watch,!--no-watch", arguments.watch,
-               fmt::format("let moe_top see the ranks of this machine, by sockets in {}; off with --no-watch, or if "
+               fmt::format("let moe_top see the ranks, by sockets in {} of each host; off with --no-watch, or if "
                            "MOECOMM_WATCH_FOLDER is set",
                            defaultWatchFolder()));
   app.add_option("--root-host", arguments.rootHost, "address at which the ranks reach rank 0; default: its host")
@@ -262,7 +253,8 @@ int launch(const Arguments& arguments) {
                 arguments.command,
                 splitWords(arguments.ssh),
                 arguments.exports,
-                watchFolder(arguments)};
+                watchFolder(arguments),
+                choosesFolder(arguments)};
   SupervisorOptions options;
   options.grace = toMs(arguments.graceSeconds);
   options.timeout = toMs(arguments.timeoutSeconds);

@@ -41,6 +41,18 @@ std::string assignmentLine(const std::string& variable) {
   return variable.substr(0, equals + 1) + replaced(quoted, '\n', "'\"$moerun_newline\"'") + "\n";
 }
 
+// prepareWatchFolder() for a shell: the folder is used if it is this user's alone, not a link, and takes files. Sockets
+// of killed jobs stay there; moe_top passes over them.
+constexpr const char* kWatchElsewhere =
+    "moerun_folder=/tmp/moecomm-$(id -u)\n"
+    "mkdir -m 700 \"$moerun_folder\" 2>/dev/null\n"
+    "if [ -z \"${MOECOMM_WATCH_FOLDER+set}\" ] &&\n"
+    "  [ -n \"$(find \"$moerun_folder\" -prune -type d -user \"$(id -u)\" -perm 700 2>/dev/null)\" ] &&\n"
+    "  (: >\"$moerun_folder/probe-$$\") 2>/dev/null; then\n"
+    "  rm -f \"$moerun_folder/probe-$$\"\n"
+    "  export MOECOMM_WATCH_FOLDER=\"$moerun_folder\"\n"
+    "fi\n";
+
 }  // namespace
 
 std::vector<std::string> rankVariables(const Job& job, const Placement& placement) {
@@ -101,6 +113,7 @@ std::string remoteScript(const Job& job) {
       "  [ -n \"$moerun_line\" ] || break\n"
       "  eval \"export $moerun_line\"\n"
       "done\n"
+      "{}"
       "cd {} || exit 1\n"
       "exec 3<&0\n"
       "setsid {}</dev/null 3<&- & rank=$!\n"
@@ -109,7 +122,7 @@ std::string remoteScript(const Job& job) {
       "kill $watcher 2>/dev/null\n"
       "kill -s KILL -- -$rank 2>/dev/null\n"
       "exit $status\n",
-      directory, command);
+      job.watchedElsewhere ? kWatchElsewhere : "", directory, command);
 }
 
 std::string remoteInput(const Job& job, const Placement& placement) {

@@ -18,6 +18,7 @@ struct Job {
   std::vector<std::string> sshCommand;  // "ssh" and its options, without the host
   std::vector<std::string> exports;     // further variables that ssh ranks inherit
   std::string watchFolder = {};         // for ranks of this machine; empty: MOECOMM_WATCH_FOLDER stays as it is
+  bool watchedElsewhere = false;        // ranks of other hosts offer their records in a folder of the same form
 };
 
 // The variables that moerun sets for a rank, as NAME=value.

@@ -27,6 +27,20 @@ std::string wrapped(const std::string& text, std::size_t columns) {
   return lines;
 }
 
+std::vector<std::string> splitWords(const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : text + " ") {
+    if (c != ' ') {
+      word += c;
+    } else if (!word.empty()) {
+      words.push_back(word);
+      word.clear();
+    }
+  }
+  return words;
+}
+
 std::string versionText(const std::string& program) {
   const std::string commit = buildCommit();
   return fmt::format("{} {}.{}.{}{}", program, MOE_VERSION_MAJOR, MOE_VERSION_MINOR, MOE_VERSION_PATCH,

@@ -31,6 +31,28 @@ OrderedJson underWayJson(const RankDump& dump) {
   return json;
 }
 
+template <class Number>
+OrderedJson orNull(const std::optional<Number>& number) {
+  return number ? OrderedJson(*number) : OrderedJson(nullptr);
+}
+
+OrderedJson totalsJson(const std::optional<DumpedTotals>& totals) {
+  if (!totals) return nullptr;
+  const auto seconds = [](std::optional<std::int64_t> ns) -> std::optional<double> {
+    if (!ns) return std::nullopt;
+    return secondsOf(*ns);
+  };
+  return {{"seconds", secondsOf(totals->since)},
+          {"routes", totals->routes},
+          {"dispatches", totals->dispatches},
+          {"combines", totals->combines},
+          {"call_rows", totals->callRows},
+          {"call_bytes", totals->callBytes},
+          {"replayed", totals->replayed()},
+          {"step_seconds", orNull(seconds(totals->stepNs))},
+          {"wait_seconds", orNull(seconds(totals->waitNs))}};
+}
+
 OrderedJson rankJson(const RankDump& dump, const WaitTable& waits) {
   const Rates rates = ratesOf(dump);
   return {{"rank", dump.rank},
@@ -38,6 +60,7 @@ OrderedJson rankJson(const RankDump& dump, const WaitTable& waits) {
           {"process", dump.process},
           {"backend", dump.backend},
           {"steps_total", dump.stepsRecorded},
+          {"totals", totalsJson(dump.totals)},
           {"recent_seconds", rates.seconds},
           {"recent_steps_per_second", rates.stepsPerSecond},
           {"recent_step_seconds", rates.meanStepSeconds},

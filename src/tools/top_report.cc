@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "tools/moe_top.h"
 #include "tools/rates.h"
@@ -76,6 +77,35 @@ void addForEachRank(Metrics* metrics, const std::vector<std::vector<RankDump>>& 
   }
 }
 
+// Ranks that do not know a total have no such metric.
+template <class ValueOf>
+void addTotal(Metrics* metrics, const std::vector<std::vector<RankDump>>& jobs, ValueOf valueOf) {
+  for (const auto& dumps : jobs) {
+    for (const RankDump& dump : dumps) {
+      if (!dump.totals) continue;
+      if (const std::optional<double> value = valueOf(*dump.totals)) metrics->add(dump, *value);
+    }
+  }
+}
+
+void addTotals(Metrics* metrics, const std::vector<std::vector<RankDump>>& jobs) {
+  using Value = std::optional<double>;
+  const auto number = [](std::int64_t n) { return Value(static_cast<double>(n)); };
+  const auto seconds = [](std::optional<std::int64_t> ns) { return ns ? Value(secondsOf(*ns)) : std::nullopt; };
+  metrics->begin("moecomm_routes_total", "counter", "Routes that the rank has made by moeRoute.");
+  addTotal(metrics, jobs, [&](const DumpedTotals& t) { return number(t.routes); });
+  metrics->begin("moecomm_dispatches_total", "counter", "Dispatches that the rank has made.");
+  addTotal(metrics, jobs, [&](const DumpedTotals& t) { return number(t.dispatches); });
+  metrics->begin("moecomm_combines_total", "counter", "Combines that the rank has made.");
+  addTotal(metrics, jobs, [&](const DumpedTotals& t) { return number(t.combines); });
+  metrics->begin("moecomm_call_bytes_total", "counter", "Rows of the rank's own tokens, without replays of graphs.");
+  addTotal(metrics, jobs, [&](const DumpedTotals& t) { return number(t.callBytes); });
+  metrics->begin("moecomm_step_seconds_total", "counter", "Time in steps.");
+  addTotal(metrics, jobs, [&](const DumpedTotals& t) { return seconds(t.stepNs); });
+  metrics->begin("moecomm_wait_seconds_total", "counter", "Longest wait for another rank in each step, added up.");
+  addTotal(metrics, jobs, [&](const DumpedTotals& t) { return seconds(t.waitNs); });
+}
+
 void addWaits(Metrics* metrics, const std::vector<RankDump>& dumps) {
   const WaitTable waits = waitsOf(dumps);
   if (!waits.known) return;
@@ -114,6 +144,7 @@ std::string topMetrics(const std::vector<std::vector<RankDump>>& jobs) {
   Metrics metrics;
   metrics.begin("moecomm_steps_total", "counter", "Steps that the rank has begun.");
   addForEachRank(&metrics, jobs, [](const RankDump& d) { return static_cast<double>(d.stepsRecorded); });
+  addTotals(&metrics, jobs);
   metrics.begin("moecomm_failed", "gauge", "1 if the communicator has failed.");
   addForEachRank(&metrics, jobs, [](const RankDump& d) { return d.result != 0 ? 1.0 : 0.0; });
   metrics.begin("moecomm_recent_steps_per_second", "gauge", "Steps per second, of the latest recorded ones.");

@@ -104,6 +104,41 @@ TEST_P(FlightRecorder, NumbersHandlesOfThisRankAloneBelowZero) {
   });
 }
 
+// Also operations in two parts, and routes inside dispatches. Handles of this rank alone do not count.
+TEST_P(FlightRecorder, HasTotalsSinceTheStart) {
+  const TemporaryFolder folder;
+  world(2, config(), [&](RankContext& context) {
+    moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
+    Calls ht(context, shape), ll(context, handleOf(moeModeLl, moeLayoutFlat));
+    shape.localOnly = 1;
+    Calls local(context, shape);
+    for (Calls* calls : {&ht, &ht, &ll, &local}) {
+      MOE_ASSERT_OK(calls->route(), context);
+      DispatchFields args = calls->dispatchArgs();
+      args.flags = calls == &ht ? moeSendOnly : 0;
+      MOE_ASSERT_OK(calls->dispatch(args), context);
+      if (calls == &ht) {
+        MOE_ASSERT_OK(moeComplete(calls->handle(), context.stream()), context);
+      }
+      MOE_ASSERT_OK(calls->combine(calls->combineArgs()), context);
+    }
+    context.arena.synchronize();
+    const Json totals = dumped(context, folder)["totals"];
+    EXPECT_EQ(totals["routes"], 3);
+    EXPECT_EQ(totals["dispatches"], 3);
+    EXPECT_EQ(totals["combines"], 3);
+    EXPECT_EQ(totals["calls"], 6);
+    EXPECT_EQ(totals["call_rows"], 6 * kTokens);
+    EXPECT_EQ(totals["call_bytes"], 6 * kTokens * kRowBytes);
+    EXPECT_GT(totals["since_wall_ns"].get<std::int64_t>(), 1'600'000'000'000'000'000);
+    const bool host = GetParam() == moeBackendHost;
+    EXPECT_EQ(totals.contains("step_ns"), host);
+    if (!host) return;
+    EXPECT_GT(totals["step_ns"], 0);
+    EXPECT_LE(totals["wait_ns"], totals["step_ns"]);
+  });
+}
+
 TEST_P(FlightRecorder, TellsPhasesApart) {
   const TemporaryFolder folder;
   world(2, config(), [&](RankContext& context) {
@@ -328,6 +363,7 @@ TEST_P(FlightRecorder, CanBeTurnedOff) {
     const Json dump = dumped(context, folder);
     EXPECT_EQ(dump["steps_recorded"], 0);
     EXPECT_TRUE(dump["steps"].empty());
+    EXPECT_FALSE(dump.contains("totals"));
   });
 }
 

@@ -1,6 +1,7 @@
 // The output of moe_top and moe_trace for given dumps.
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -103,6 +104,29 @@ TEST(DumpTools, PutTimesOnOneClock) {
   EXPECT_EQ(dump.steps[0].begin, 399'900);
   EXPECT_EQ(dump.steps[0].end, 399'950);
   EXPECT_EQ(dump.steps[0].firstWaitEnd, 0);
+}
+
+TEST(DumpTools, ReadTotalsIfThereAreAny) {
+  EXPECT_FALSE(parseDump(kText, "file").totals);
+  std::string text = kText;
+  text.insert(text.find("\"steps_recorded\""),
+              R"("totals":{"since_wall_ns":200000,"routes":1,"dispatches":2,"combines":3,"calls":4,"call_rows":5,)"
+              R"("call_bytes":6,"step_ns":7},)");
+  const auto totals = parseDump(text, "file").totals;
+  ASSERT_TRUE(totals);
+  EXPECT_EQ(totals->since, 300'000) << "by one host's clock, without the offset to rank 0's";
+  EXPECT_EQ(totals->routes, 1);
+  EXPECT_EQ(totals->dispatches, 2);
+  EXPECT_EQ(totals->combines, 3);
+  EXPECT_EQ(totals->callRows, 5);
+  EXPECT_EQ(totals->callBytes, 6);
+  EXPECT_EQ(totals->stepNs, 7);
+  EXPECT_FALSE(totals->waitNs);
+  EXPECT_TRUE(totals->replayed());
+  text.replace(text.find("\"combines\":3"), 12, "\"combines\":2");
+  EXPECT_FALSE(parseDump(text, "file").totals->replayed());
+  text.replace(text.find("\"combines\""), 10, "\"combined\"");
+  EXPECT_THROW(parseDump(text, "file"), std::runtime_error);
 }
 
 TEST(DumpTools, RefuseWhatIsNoDump) {
@@ -243,6 +267,97 @@ TEST(DumpTools, TellProgramsWhatTheTableTells) {
   EXPECT_EQ(second["failure"], "a \"sentence\"");
   EXPECT_EQ(json["problems"][0], "a problem");
   EXPECT_EQ(nlohmann::json::parse(topJson({}, {}))["jobs"].size(), 0u);
+}
+
+DumpedTotals totalsOf(std::int64_t count) {
+  DumpedTotals totals;
+  totals.since = 90'000 * kMs;
+  totals.routes = totals.dispatches = totals.combines = count;
+  totals.calls = 2 * count;
+  totals.callRows = 16 * count;
+  totals.callBytes = 2048 * totals.callRows;
+  return totals;
+}
+
+// The lines of a text.
+std::vector<std::string> linesOf(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(DumpTools, ShowTotalsInATableThatFits) {
+  std::vector<RankDump> dumps = job(4);
+  dumps[0].totals = totalsOf(1000);
+  dumps[0].totals->stepNs = 12'345 * kMs;
+  dumps[0].totals->waitNs = 4'000 * kMs;
+  dumps[1].host = "a-host-with-a-very-long-name";
+  dumps[1].totals = totalsOf(123'456'789'012);  // the longest numbers
+  dumps[1].totals->calls -= 1;
+  dumps[1].totals->stepNs = 9'000'000'000 * kMs;
+  dumps[2].totals = totalsOf(0);
+  const auto lines = linesOf(totalsTable(dumps));
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(lines[0], "job job: 4 of 4 ranks watched, totals of 90.0 s");
+  EXPECT_EQ(lines[1], " rank host         routes dispatches combines    rows   bytes in steps  waited");
+  EXPECT_EQ(lines[2], "    0 host           1000       1000     1000   16000  32.77M   12.3 s   4.0 s");
+  EXPECT_EQ(lines[3], "    1 a-host-with- 123.5G     123.5G   123.5G  1.98T+  4e+15+    104 d       ?");
+  EXPECT_EQ(lines[5], "    3 host         no totals: an older library, or MOECOMM_RECORDER=off");
+  for (const std::string& line : lines) EXPECT_LE(line.size(), 79u) << line;
+}
+
+TEST(DumpTools, TellProgramsTotals) {
+  std::vector<RankDump> dumps = job(2);
+  dumps[0].totals = totalsOf(1000);
+  dumps[0].totals->stepNs = 1'500 * kMs;
+  const auto json = nlohmann::json::parse(topJson({dumps}, {}));
+  const auto& totals = json["jobs"][0]["ranks"][0]["totals"];
+  EXPECT_EQ(totals["dispatches"], 1000);
+  EXPECT_EQ(totals["call_bytes"], 32'768'000);
+  EXPECT_EQ(totals["seconds"], 90);
+  EXPECT_EQ(totals["step_seconds"], 1.5);
+  EXPECT_TRUE(totals["wait_seconds"].is_null());
+  EXPECT_EQ(totals["replayed"], false);
+  EXPECT_TRUE(json["jobs"][0]["ranks"][1]["totals"].is_null());
+  const std::string metrics = topMetrics({dumps});
+  EXPECT_EQ(countOf(metrics, "\nmoecomm_dispatches_total{"), 1) << "rank 1 has no totals";
+  EXPECT_EQ(countOf(metrics, "\nmoecomm_step_seconds_total{job_id=\"job\",rank=\"0\",host=\"host\"} 1.5\n"), 1);
+  EXPECT_EQ(countOf(metrics, "\nmoecomm_wait_seconds_total{"), 0);
+}
+
+TEST(TopAnswers, ArriveAsTheyWereBehindWhatAShellPrints) {
+  const std::vector<Answer> sent = {{"a.sock", kText, ""}, {"b.sock", "", "\"late\"\n\xc3\xa9"}};
+  const std::string text = answersText(sent);
+  EXPECT_EQ(countOf(text, "\n"), 1) << "one line";
+  for (const char* before : {"", "Welcome\n"}) {
+    const std::vector<Answer> got = parseAnswers(before + text + "bye\n");
+    ASSERT_EQ(got.size(), 2u);
+    EXPECT_EQ(got[0].socket, "a.sock");
+    EXPECT_EQ(got[0].text, kText);
+    EXPECT_EQ(got[1].problem, sent[1].problem);
+  }
+  EXPECT_TRUE(parseAnswers(answersText({})).empty());
+}
+
+TEST(TopAnswers, AreRefusedWithAReason) {
+  const auto refusal = [](const std::string& output) -> std::string {
+    try {
+      parseAnswers(output);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  EXPECT_EQ(refusal(""), "its output is not that of moe_top");
+  EXPECT_EQ(refusal("see " + answersText({})), "its output is not that of moe_top") << "not at the begin of a line";
+  EXPECT_EQ(refusal(R"({"format":"moecomm answers","version":2})"),
+            "its moe_top writes version 2 of its answers, but only version 1 is known");
+  for (const char* rest : {"", R"(,"version":1})", R"(,"version":1,"answers":[{"socket":"a","text":1,"problem":""}]})",
+                           R"(,"version":1,"answers":[{"socket":"a","text":""}]})"}) {
+    EXPECT_EQ(refusal(std::string(R"({"format":"moecomm answers")") + rest).find("its answers cannot be read: "), 0u)
+        << rest;
+  }
 }
 
 TEST(DumpTools, EscapeLabelsOfMetrics) {

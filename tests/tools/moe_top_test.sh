@@ -58,6 +58,12 @@ job, = report["jobs"]
 assert job["nranks"] == 4 and [one["rank"] for one in job["ranks"]] == [0, 1, 2, 3] and not report["problems"], report
 assert all(one["steps_total"] >= 200 and one["recent_steps_per_second"] > 0 for one in job["ranks"]), job
 assert set(job["slowest"]) == {"rank", "sentence"}, job
+for one in job["ranks"]:
+    totals = one["totals"]
+    operations = totals["routes"] + totals["dispatches"] + totals["combines"]
+    assert -1 <= operations - one["steps_total"] <= 50, one  # a pending step, or steps made while it is asked
+    assert 0 < totals["wait_seconds"] <= totals["step_seconds"] <= totals["seconds"], one
+    assert totals["call_bytes"] > totals["call_rows"] > 0 and not totals["replayed"], one
 EOF
 
 # ---- A client without the key, and one that asks and does not read

@@ -119,6 +119,9 @@ TEST(MoerunRemote, OnlyRanksOfThisMachineGetItsFolder) {
   job.watchFolder = "/tmp/x";
   EXPECT_EQ(folders(true), 1);
   EXPECT_EQ(folders(false), 0);
+  EXPECT_EQ(remoteScript(job).find("MOECOMM_WATCH_FOLDER"), std::string::npos);
+  job.watchedElsewhere = true;
+  EXPECT_NE(remoteScript(job).find("export MOECOMM_WATCH_FOLDER="), std::string::npos);
 }
 
 TEST(WatchFolder, IsThisUsersAloneOrNotTaken) {

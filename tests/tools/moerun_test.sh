@@ -236,6 +236,17 @@ check 'a setting whose name a shell would run is left out' \
   "$? $(cat "$work/err")"
 check 'no name was run' false "$([ -e "$work/hacked" ] && echo true || echo false)"
 
+folder=/tmp/moecomm-$(id -u)
+unset MOECOMM_WATCH_FOLDER
+run -n 1 --hosts nodea --ssh "$work/ssh" --no-tag sh -c 'echo $MOECOMM_WATCH_FOLDER; stat -c %a $MOECOMM_WATCH_FOLDER'
+check 'ranks on other hosts offer their records too' "$folder
+700" "$(cat "$work/out")"
+check 'nothing else is left in the folder' 0 "$(find "$folder" -name 'probe-*' | wc -l)"
+run -n 1 --hosts nodea --ssh "$work/ssh" --no-tag --no-watch sh -c 'echo "<$MOECOMM_WATCH_FOLDER>"'
+check '--no-watch is for all hosts' '<>' "$(cat "$work/out")"
+MOECOMM_WATCH_FOLDER='' run -n 1 --hosts nodea --ssh "$work/ssh" --no-tag sh -c 'echo "<$MOECOMM_WATCH_FOLDER>"'
+check 'a choice of the caller is for all hosts' '<>' "$(cat "$work/out")"
+
 run -n 1 --hosts nodea --ssh "$work/ssh" sh -c "sleep 300 & echo \$! >$work/child; exit 0"
 eventually 'what a rank leaves behind on another host is ended' gone "$(cat "$work/child")"
 

@@ -31,7 +31,7 @@ void expectBetween(const Bracketed& b, std::uint64_t ns, std::uint64_t error) {
 
 TEST(HostSnapshot, KnowsTicksOnTheSteadyClock) {
   if (!counterKeepsTime()) GTEST_SKIP() << "the kernel keeps time by another clock";
-  HostSnapshot snapshot(nullptr, 0, true);
+  HostSnapshot snapshot(0, true);
   std::vector<Bracketed> all;
   for (int i = 0; i < 50; ++i) {
     all.push_back(bracketed(processorTicks));
@@ -46,7 +46,7 @@ TEST(HostSnapshot, KnowsTicksOnTheSteadyClock) {
 // A step's begin and end as its ring has them, after a wait of a known length.
 TEST(HostSnapshot, ConvertsWhatStepsRecord) {
   for (const bool inTicks : {false, counterKeepsTime()}) {
-    HostSnapshot snapshot(nullptr, 0, inTicks);
+    HostSnapshot snapshot(0, inTicks);
     const auto ring = std::make_unique<StepRecorder>();
     ring->inTicks = inTicks ? 1 : 0;
     CommState state{};

@@ -59,6 +59,64 @@ TEST(RecorderText, IsJsonWhateverSentencesHold) {
   EXPECT_EQ(json["columns"].size(), json["steps"][0].size());
 }
 
+TEST(RecorderText, HasTotalsIfTheyAreKnown) {
+  RecorderOwner owner;
+  EXPECT_FALSE(nlohmann::json::parse(recorderText(owner, 0, {})).contains("totals"));
+  owner.totals = Totals{};
+  owner.totals->dispatches = 7;
+  owner.totals->stepNs = 9;
+  const auto json = nlohmann::json::parse(recorderText(owner, 0, {}));
+  EXPECT_EQ(json["totals"]["dispatches"], 7);
+  EXPECT_EQ(json["totals"]["step_ns"], 9);
+  EXPECT_FALSE(json["totals"].contains("wait_ns"));
+}
+
+TEST(RecorderTotals, CountOperationsOnceAndReportsNever) {
+  CallTotals calls;
+  StepParams p{};
+  p.phases = kSendPhase | kReceivePhase;
+  p.dispatch.tokens = 3;
+  p.dispatch.rowBytes = 100;
+  p.combine.tokens = 2;
+  p.combine.rowBytes = 10;
+  StepRecord ended{};
+  ended.begin = 1000;
+  ended.end = 1600;
+  ended.worst = waitWord(1, 200);
+  calls.add(Step::route, p, nullptr);
+  calls.add(Step::htDispatch, p, &ended);
+  calls.add(Step::tally, p, &ended);
+  p.phases = kSendPhase;
+  calls.add(Step::llCombine, p, &ended);
+  p.phases = kReceivePhase;
+  calls.add(Step::llCombine, p, &ended);
+  Totals totals = calls.now();
+  EXPECT_EQ(totals.routes, 1u);
+  EXPECT_EQ(totals.dispatches, 1u);
+  EXPECT_EQ(totals.combines, 1u);
+  EXPECT_EQ(totals.calls, 2u);
+  EXPECT_EQ(totals.rows, 5u);
+  EXPECT_EQ(totals.bytes, 320u);
+  TickScale scale;
+  scale.nsPerTick = 0.5;
+  tellNanoseconds(&totals, scale);
+  EXPECT_EQ(totals.stepNs, 900u);
+  EXPECT_EQ(totals.waitNs, 300u);
+}
+
+TEST(RecorderTotals, TakeTheNumbersOfStepsOverAllChannels) {
+  CommState state{};
+  for (int channel = 0; channel < kChannels; ++channel) state.epoch[channel] = std::uint64_t{1} << channel;
+  Totals totals;
+  totals.rows = 5;
+  countFrom(state, &totals);
+  EXPECT_EQ(totals.routes, 1u);
+  EXPECT_EQ(totals.routes + totals.dispatches + totals.combines, (std::uint64_t{1} << kChannels) - 1);
+  EXPECT_EQ(totals.combines & (1u << kHtCombineChannel | 1u << kLlCombineChannel),
+            1u << kHtCombineChannel | 1u << kLlCombineChannel);
+  EXPECT_EQ(totals.rows, 5u);
+}
+
 TEST(RecorderText, TellsNanosecondsOfTicks) {
   const auto ring = ringOf(2);
   ring->inTicks = 1;

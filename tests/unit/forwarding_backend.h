@@ -30,8 +30,8 @@ class ForwardingBackend : public Backend {
   bool loadsKernelsLazily() const noexcept override { return host_->loadsKernelsLazily(); }
   std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) override { return host_->makeReader(window); }
   std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) override { return host_->makeWriter(window); }
-  std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytes) override {
-    return host_->makeSnapshot(memory, bytes);
+  std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytesMax) override {
+    return host_->makeSnapshot(memory, bytesMax);
   }
   int routeWarpsMax() const noexcept override { return host_->routeWarpsMax(); }
   int tableBlocksMax() const noexcept override { return host_->tableBlocksMax(); }

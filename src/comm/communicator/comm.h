@@ -60,6 +60,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   Backend& backend() { return *backend_; }
   Allocator allocator() const { return {config_.allocate, config_.free, config_.allocateUser}; }
   ErrorState& errors() { return errors_; }
+  FlightRecorder& recorder() { return *recorder_; }
 
   // True in a process that was forked from the communicator's. It lacks the communicator's threads, and locks may be
   // held there for ever.

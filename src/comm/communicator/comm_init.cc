@@ -248,7 +248,8 @@ class CommInit {
         std::make_shared<WindowHeap>(comm.room_.window->memory(), comm.room_.view.at.heap,
                                      static_cast<std::uint64_t>(comm.room_.shape.heapBytes), comm.backend_->device());
     comm.room_.state = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
-    comm.recorder_ = std::make_unique<FlightRecorder>(*comm.backend_, comm.allocator(), comm.config_.recorder != 0);
+    comm.recorder_ = std::make_unique<FlightRecorder>(*comm.backend_, comm.allocator(), comm.room_.state,
+                                                      comm.config_.recorder != 0);
     comm.failure_ = comm.backend_->allocateHostVisible(2 * sizeof(Failure));
     comm.orders_ = comm.backend_->allocateHostVisible(sizeof(WaitOrders));
     comm.orders()->timeoutNs = static_cast<std::uint64_t>(comm.config_.timeoutMs) * 1000000;

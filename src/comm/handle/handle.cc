@@ -95,6 +95,7 @@ void Handle::launch(Step step, const StepParams& params, const LaunchShape& shap
   std::string what;
   const moeResult_t result = backend().launch(step, params, shape, stream, &what);
   if (result != moeSuccess) throw Error(result, what);
+  if (!localOnly_) comm_.recorder().count(step, params);
 }
 
 void Handle::setTokensBound(std::int32_t bound) {

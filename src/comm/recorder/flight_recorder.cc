@@ -37,11 +37,20 @@ class FlightRecorder::Turn {
   bool has_ = false;
 };
 
-FlightRecorder::FlightRecorder(Backend& backend, const Allocator& allocator, bool enabled) {
+namespace {
+
+Error notCopied() {
+  return Error(moeTimeout, "the steps that the recorder holds could not be copied in time");
+}
+
+}  // namespace
+
+FlightRecorder::FlightRecorder(Backend& backend, const Allocator& allocator, const Memory& state, bool enabled)
+    : state_(reinterpret_cast<const std::uint64_t*>(state.get())), onHost_(backend.kind() == moeBackendHost) {
   if (!enabled) return;
   memory_ = backend.allocatePrivate(sizeof(StepRecorder), allocator);
   snapshot_ = backend.makeSnapshot(reinterpret_cast<const std::uint64_t*>(memory_.get()), sizeof(StepRecorder));
-  if (backend.kind() != moeBackendHost) return;
+  if (!onHost_) return;
   ring()->notesWaits = 1;
   ring()->inTicks = snapshot_->inTicks() ? 1 : 0;
 }
@@ -49,17 +58,36 @@ FlightRecorder::FlightRecorder(Backend& backend, const Allocator& allocator, boo
 std::string FlightRecorder::text(RecorderOwner owner, Deadline end) {
   if (!snapshot_) return recorderText(owner, 0, {});
   const Turn turn(*this, end);
-  const std::uint8_t* bytes = turn.has() ? snapshot_->take(end) : nullptr;
-  if (bytes == nullptr) throw Error(moeTimeout, "the steps that the recorder holds could not be copied in time");
+  if (!turn.has()) throw notCopied();
+  const std::uint8_t* bytes =
+      snapshot_->take(reinterpret_cast<const std::uint64_t*>(memory_.get()), sizeof(StepRecorder), end);
+  if (bytes == nullptr) throw notCopied();
   const auto copy = std::make_unique<StepRecorder>();
   std::memcpy(copy.get(), bytes, sizeof *copy);
+  owner.totals = totals(end);
   owner.clock = snapshot_->clock(end);
   if (copy->inTicks != 0) {
     const TickScale scale = snapshot_->scale();
     tellNanoseconds(copy.get(), scale);
+    tellNanoseconds(&*owner.totals, scale);
     owner.clock.errorNs += scale.errorNs;
   }
   return recorderText(owner, copy->steps, recordsOf(*copy));
+}
+
+// The host's steps store the words of CommState without atomics, so another thread may not read them there. On the host
+// every operation is a call.
+Totals FlightRecorder::totals(Deadline end) {
+  Totals totals = calls_.now();
+  if (onHost_) return totals;
+  totals.stepNs.reset();
+  totals.waitNs.reset();
+  const std::uint8_t* bytes = snapshot_->take(state_, sizeof(CommState), end);
+  if (bytes == nullptr) throw notCopied();
+  CommState state;
+  std::memcpy(&state, bytes, sizeof state);
+  countFrom(state, &totals);
+  return totals;
 }
 
 void writeWholeFile(const std::string& path, const std::string& text) {

@@ -5,12 +5,14 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/snapshot.h"
 #include "comm/recorder/clock_offset.h"
+#include "comm/recorder/totals.h"
 #include "device/view/step_record.h"
 #include "moecomm.h"
 
@@ -27,24 +29,35 @@ struct RecorderOwner {
   std::string sentence;  // sentence of the failure
   ClockReading clock{};
   ClockOffset toRank0{};
+  std::optional<Totals> totals;  // none: nothing is recorded
 };
 
 class FlightRecorder {
  public:
-  // `enabled` false: there is no ring, and texts have no steps.
-  FlightRecorder(Backend& backend, const Allocator& allocator, bool enabled);
+  // `state` outlives this object. `enabled` false: there is no ring, and texts have neither steps nor totals.
+  FlightRecorder(Backend& backend, const Allocator& allocator, const Memory& state, bool enabled);
 
   StepRecorder* ring() const { return reinterpret_cast<StepRecorder*>(memory_.get()); }
 
-  // The latest steps, as recorderText() writes them; `owner` without its clock. Throws moeTimeout if they could not be
-  // copied by `end`.
+  // A call has launched a step in which other ranks take part. One thread at a time.
+  void count(Step step, const StepParams& params) noexcept {
+    if (snapshot_) calls_.add(step, params, onHost_ ? ring()->of(ring()->steps) : nullptr);
+  }
+
+  // The latest steps, as recorderText() writes them; `owner` without its clock and totals. Throws moeTimeout if they
+  // could not be copied by `end`.
   std::string text(RecorderOwner owner, Deadline end);
 
  private:
   class Turn;
 
+  Totals totals(Deadline end);
+
   Memory memory_;
   std::unique_ptr<Snapshot> snapshot_;
+  const std::uint64_t* state_;
+  const bool onHost_;  // a step has ended when its launch returns
+  CallTotals calls_;
   std::mutex mutex_;
   std::condition_variable idle_;
   bool busy_ = false;  // a thread uses the snapshot

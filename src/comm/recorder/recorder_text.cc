@@ -50,6 +50,16 @@ void addRecord(fmt::memory_buffer* json, const StepRecord& r) {
                  timeOfWait(r.worst));
 }
 
+void addTotals(fmt::memory_buffer* json, const Totals& t) {
+  const auto out = std::back_inserter(*json);
+  fmt::format_to(out, "\"totals\":{{\"since_wall_ns\":{},\"routes\":{},\"dispatches\":{},\"combines\":{},",
+                 t.sinceWallNs, t.routes, t.dispatches, t.combines);
+  fmt::format_to(out, "\"calls\":{},\"call_rows\":{},\"call_bytes\":{}", t.calls, t.rows, t.bytes);
+  if (t.stepNs) fmt::format_to(out, ",\"step_ns\":{}", *t.stepNs);
+  if (t.waitNs) fmt::format_to(out, ",\"wait_ns\":{}", *t.waitNs);
+  fmt::format_to(out, "}},\n");
+}
+
 }  // namespace
 
 std::vector<StepRecord> recordsOf(StepRecorder& copy) {
@@ -90,6 +100,7 @@ std::string recorderText(const RecorderOwner& owner, std::uint64_t steps, const 
                  owner.clock.wallNs, owner.clock.errorNs);
   fmt::format_to(out, "\"to_rank0\":{{\"offset_ns\":{},\"error_ns\":{}}},\n", owner.toRank0.offsetNs,
                  owner.toRank0.errorNs);
+  if (owner.totals) addTotals(&json, *owner.totals);
   fmt::format_to(out, "\"steps_recorded\":{},\n\"columns\":[\"number\",\"call\",\"step\",\"phases\",\"handle\",",
                  steps);
   fmt::format_to(out, "\"epoch\",\"tokens\",\"row_bytes\",\"begin_ns\",\"first_wait_end_ns\",\"end_ns\",");
