@@ -668,7 +668,7 @@ typedef struct moeDeviceCounts {
   /* device [nranks + 1]: FLAT rows from rank r are rankOffsets[r] .. rankOffsets[r + 1] - 1. */
   const int32_t* rankOffsets;
   const int32_t* rowsPerExpert; /* device [localExperts] */
-  /* device [localExperts + 1]: where EXPERT_MAJOR groups start. The last entry is the total number of rows. */
+  /* device [localExperts + 1]: where EXPERT_MAJOR groups start. The last entry is moeCounts_t.layoutRows. */
   const int32_t* expertOffsets;
   int32_t mode; /* moeModeHt or moeModeLl: the mode of the handle, also if the library chose it */
   int32_t reserved;

@@ -48,7 +48,7 @@ BANNED = [
      "memory belongs to an owner class (a cuda_* file)"),
     (r"\bvolatile\b", r"src/", CUDA_FILES, "volatile orders nothing; use a Flag"),
     (r"\b(__)?asm(__)?\b", r"src/", CUDA_FILES, "instructions are spelled in src/device/policy/cuda and rows/fp8.h only"),
-    (r"\b__CUDA_ARCH__\b", r"src/", CUDA_FILES + r"|src/device/kernels/step_kernels\.h", "protocol files do not know the machine"),
+    (r"\b__CUDA_ARCH__\b", r"src/", CUDA_FILES + r"|src/device/(kernels/step_kernels|view/steps)\.h", "protocol files do not know the machine"),
     (r"\bmemory_order|\batomic_thread_fence\b", r"src/(device|api)/", POLICIES, "order is named by policy operations only"),
     (r"\bif constexpr\s*\(\s*Warp::", r"src/device/", POLICIES, "protocol code is the same for every policy"),
     (r"\bgoto\b", r"(src|tests|perf|examples)/", None, "owners unwind; there is no goto"),

@@ -37,9 +37,9 @@ TORCH = {
     "deep_ep LL fp8": 107,
     "deep_ep LL bf16, weights at dispatch": 114,
     "deep_ep LL bf16, hooks, weights at dispatch": 142,
-    "deep_ep HT": 223,
-    "deep_ep HT, half to all of these tokens": 223,
-    "Dispatcher forward": 145,
+    "deep_ep HT": 215,
+    "deep_ep HT, half to all of these tokens": 215,
+    "Dispatcher forward": 141,
     "Dispatcher forward and backward": 512,
 }
 

@@ -127,22 +127,28 @@ def dispatch(
         owner.ring.commit()
         count = counts_of(handle, stream).layout_rows
     outputs = out, ids, weights, out_side = _outputs(rows, topk_idx, side, cast, by_expert, count)
+    # By expert, a step that describes rows follows the dispatch in any case. It fills the counts too.
+    counts = rows.new_empty(local_experts, dtype=torch.int32) if by_expert else None
     if capacity < 0:
-        options = _dispatch_options(side, cast, by_expert, outputs)
+        options = _dispatch_options(side, cast, counts, outputs)
         handle.dispatch(rows, out, stream=stream, **options)
     else:
-        _route_dispatch(owner.ring, handle, stream, rows, topk_idx, topk_weights, side, cast, by_expert, outputs)
+        _route_dispatch(owner.ring, handle, stream, rows, topk_idx, topk_weights, side, cast, counts, outputs)
         owner.ring.commit()
-    counts = rows_per_expert(handle, owner.device).clone()
+    if counts is None:
+        counts = rows_per_expert(handle, owner.device).clone()
     return out, ids, weights, out_side, counts, torch.full((1,), ticket, dtype=torch.int64, device=_CPU)
 
 
 def _dispatch_options(
-    side: Optional[Tensor], cast: str, by_expert: bool, outputs: Tuple[Tensor, ...]
+    side: Optional[Tensor], cast: str, counts: Optional[Tensor], outputs: Tuple[Tensor, ...]
 ) -> Dict[str, Any]:
-    """Keywords of Handle.dispatch."""
+    """Keywords of Handle.dispatch. counts: the rows per expert in layouts by expert, otherwise None."""
     _, ids, weights, out_side = outputs
-    described = Describe(None if by_expert else ids, weights, out_row_experts=ids if by_expert else None)
+    if counts is None:
+        described = Describe(ids, weights)
+    else:
+        described = Describe(None, weights, out_row_experts=ids, out_rows_per_expert=counts)
     options: Dict[str, Any] = dict(pad_indices=True, pad_rows=True, describe=described)
     if cast:
         options["cast"] = Cast(cast, out_side)  # type: ignore[arg-type]
@@ -161,12 +167,12 @@ def _route_dispatch(
     topk_weights: Optional[Tensor],
     side: Optional[Tensor],
     cast: str,
-    by_expert: bool,
+    counts: Optional[Tensor],
     outputs: Tuple[Tensor, ...],
 ) -> None:
     """Handle.route_dispatch(). Arrays of a known kind are not checked again. A side has strides, which no kind has."""
     if side is not None or (topk_weights is not None and topk_weights.shape != topk_idx.shape):
-        options = _dispatch_options(side, cast, by_expert, outputs)
+        options = _dispatch_options(side, cast, counts, outputs)
         handle.route_dispatch(topk_idx, topk_weights, rows, outputs[0], stream=stream, **options)
         return
     out, ids, weights, scales = outputs
@@ -174,12 +180,15 @@ def _route_dispatch(
     key = ("dispatch", kind_of(rows), kind_of(topk_idx), kind_of(topk_weights), cast, room, bound_of(handle))
     call = ring.own_calls.pop(key, None)
     if call is None:
-        options = _dispatch_options(None, cast, by_expert, outputs)
+        options = _dispatch_options(None, cast, counts, outputs)
         call = OwnDispatch.with_route(handle, topk_idx, topk_weights, rows, out, **options)
     route = topk_idx.data_ptr(), 0 if topk_weights is None else topk_weights.data_ptr(), rows.shape[0]
     addresses = [rows.data_ptr(), out.data_ptr()]
-    # The order of Describe's fields differs: weights are behind topk_idx and before row_experts.
-    addresses += (weights.data_ptr(), ids.data_ptr()) if by_expert else (ids.data_ptr(), weights.data_ptr())
+    # In the order of Describe's fields: weights are behind topk_idx and before row_experts.
+    if counts is None:
+        addresses += (ids.data_ptr(), weights.data_ptr())
+    else:
+        addresses += (weights.data_ptr(), ids.data_ptr(), counts.data_ptr())
     if cast:
         addresses.append(scales.data_ptr())
     call.route_dispatch(handle, *route, addresses, room, 0 if stream is None else stream.cuda_stream)

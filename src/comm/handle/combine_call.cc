@@ -122,7 +122,7 @@ void planCombine(const Handle& handle, const CombinePlan& plan, Operation* opera
   work.waitsForRows = a.ready.words != nullptr;
   const int arriving = std::max(tokens, handle.arrivingRowsGuess(tokens));
   operation->step = work.step = fasterStep(backend, operation->params, work, arriving);
-  const StepRow& row = kSteps.rows[static_cast<std::size_t>(work.step)];
+  const StepRow row = rowOf(work.step);
   if (row.family == StepFamily::plain && row.lands) work.rows = arriving;
   operation->shape = operation->completing = backend.shapeFor(work);
   if (plan.completeSms > 0) {

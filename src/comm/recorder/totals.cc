@@ -16,7 +16,7 @@ bool begins(const StepRow& row, const StepParams& params) {
 }  // namespace
 
 void CallTotals::add(Step step, const StepParams& params, const StepRecord* ended) noexcept {
-  const StepRow& row = kSteps.rows[static_cast<std::size_t>(step)];
+  const StepRow row = rowOf(step);
   if (!row.waits()) return;
   if (ended != nullptr) {
     grow(inSteps_, wordOf(ended->end) - wordOf(ended->begin));

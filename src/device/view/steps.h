@@ -127,11 +127,15 @@ MOE_HOST_DEVICE constexpr StepTable stepTable() {
 }
 // clang-format on
 
-MOE_HOST_DEVICE constexpr StepRow rowOf(Step step) {
-  constexpr StepTable kTable = stepTable();
-  return kTable.rows[static_cast<std::size_t>(step)];
-}
 inline constexpr StepTable kSteps = stepTable();
+
+// On the host a table of its own would be copied in each call whose step is known only at run time.
+MOE_HOST_DEVICE constexpr StepRow rowOf(Step step) {
+#ifdef __CUDA_ARCH__
+  constexpr StepTable kSteps = stepTable();
+#endif
+  return kSteps.rows[static_cast<std::size_t>(step)];
+}
 
 // True for operations with local work on their rows, or over rails; the same on all ranks. Other operations have one
 // wave. The number of waves is a compile-time constant of a step, so that one wave costs nothing.
