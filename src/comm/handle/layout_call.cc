@@ -53,6 +53,7 @@ void dispatchLayout(const void* topkIdx, int tokens, const moeDispatchLayout_t& 
                         .wideIds = layout.indexType == moeIndexInt64,
                         .domainSize = layout.domainSize > 0 ? layout.domainSize : layout.nranks,
                         .map = ExpertMap(layout.experts, layout.nranks),
+                        .byTopk = divisorOf(layout.topk),
                         .tokensPerRank = layout.tokensPerRank,
                         .tokensPerDomain = layout.tokensPerDomain,
                         .tokensPerExpert = layout.tokensPerExpert,

@@ -17,7 +17,7 @@ __global__ void clockKernel(std::uint64_t* to) {
   cuda_flags::storeRelease(to, cuda_flags::nanoseconds());
 }
 
-// A block has a thread for each token or each expert of a rank, as far as they suffice.
+// A block has a thread for each entry or each expert of a rank, as far as they suffice.
 constexpr int kLayoutThreads = 1024, kLayoutBlocks = 128;
 
 __global__ void __launch_bounds__(kLayoutThreads, 1) layoutKernel(const __grid_constant__ LayoutArgs args) {
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kLayoutThreads, 1) layoutKernel(const __grid_c
 }  // namespace
 
 cudaError_t launchLayout(const LayoutArgs& args, cudaStream_t stream) {
-  const int wanted = std::max(args.tokens, args.map.count(0));
+  const int wanted = std::max(args.tokens * args.topk, args.map.count(0));
   const int warps =
       std::clamp((wanted + CudaBlock::kLanes - 1) / CudaBlock::kLanes, 1, kLayoutThreads / CudaBlock::kLanes);
   layoutKernel<<<std::min(args.map.nranks, kLayoutBlocks), warps * CudaBlock::kLanes, 0, stream>>>(args);

@@ -11,6 +11,7 @@ struct LayoutArgs {
   bool wideIds;
   int domainSize;  // ranks of a domain
   ExpertMap map;
+  Divisor byTopk;
   std::int32_t *tokensPerRank, *tokensPerDomain, *tokensPerExpert;
   std::uint8_t* tokenToRank;  // [tokens][nranks]
 };
