@@ -171,6 +171,7 @@ def deep_ep_paths(buffer: Any, shape: Shape, ids: Any, rows: Any, weights: Any) 
         Path("deep_ep LL bf16", low_latency(use_fp8=False)),
         Path("deep_ep LL fp8", low_latency(use_fp8=True)),
         Path("deep_ep LL bf16, weights at dispatch", low_latency(use_fp8=False, topk_weights=weights)),
+        Path("deep_ep LL fp8, weights at dispatch", low_latency(use_fp8=True, topk_weights=weights)),
         Path("deep_ep LL bf16, hooks, weights at dispatch", low_latency_hooks),
         Path("deep_ep HT", high_throughput(most), captures=False),
         Path("deep_ep HT, half to all of these tokens", high_throughput(most // 2), captures=False),

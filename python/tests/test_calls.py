@@ -36,6 +36,7 @@ TORCH = {
     "deep_ep LL bf16": 104,
     "deep_ep LL fp8": 107,
     "deep_ep LL bf16, weights at dispatch": 114,
+    "deep_ep LL fp8, weights at dispatch": 117,
     "deep_ep LL bf16, hooks, weights at dispatch": 142,
     "deep_ep HT": 215,
     "deep_ep HT, half to all of these tokens": 215,
