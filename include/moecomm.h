@@ -726,7 +726,7 @@ MOE_API moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* st
  * or domain, however many of its experts are there. Ids that are no expert's count nowhere. */
 typedef struct moeDispatchLayout {
   size_t size;
-  int32_t backend;    /* where all arrays lie: moeBackendHost or moeBackendCuda */
+  int32_t backend;    /* where all arrays lie: moeBackendHost or moeBackendCuda; there is no default */
   int32_t device;     /* with moeBackendCuda: ordinal of their GPU; -1: the current one */
   int32_t indexType;  /* moeIndex value of topkIdx; 0: int32 */
   int32_t topk;       /* entries per token, 1..moeLimits_t.topkMax */
@@ -740,7 +740,7 @@ typedef struct moeDispatchLayout {
   uint8_t* tokenToRank;     /* [tokens][nranks]: 1 if the token goes to the rank, else 0 */
 } moeDispatchLayout_t;
 #define MOE_DISPATCH_LAYOUT_INITIALIZER \
-  { sizeof(moeDispatchLayout_t), moeBackendHost, -1, moeIndexInt32, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
+  { sizeof(moeDispatchLayout_t), 0, -1, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
 
 /* Counts the layout of a dispatch. It takes one kernel and no communicator, and tells other ranks nothing: a route
  * checks ids and exchanges counts itself. For engines that look at these arrays before they dispatch, as DeepEP's

@@ -66,6 +66,7 @@ class Routing {
 
  private:
   friend class Handle;
+  friend void countLayout(const Routing& routing, moeDispatchLayout_t layout, moeStream_t stream);
   template <class Index>
   Routing(Span<Index> topkIdx, Span<const float> topkWeights, std::int32_t indexType) noexcept
       : idx_(topkIdx.data()),
@@ -78,13 +79,19 @@ class Routing {
   std::int32_t require(const detail::Shape& shape) const {
     if (tokens_ >= 0) return tokens_;
     if (entries_ > 0) detail::requireIndexType("topkIdx", indexType_, shape.indexType);
-    const auto topk = static_cast<std::size_t>(shape.topk);
+    const std::int32_t tokens = tokensOf(shape.topk);
+    weightsExtent_.require("topkWeights", weights_, {{"tokens", tokens}, {"topk", shape.topk}});
+    return tokens;
+  }
+
+  // The tokens of arrays with `entries` entries per token. The library refuses less than one.
+  std::int32_t tokensOf(std::int32_t entries) const {
+    if (tokens_ >= 0) return tokens_;
+    const std::size_t topk = entries > 0 ? static_cast<std::size_t>(entries) : 1;
     if (entries_ % topk != 0)
       throw Error(moeInvalidArgument, "topkIdx has " + std::to_string(entries_) +
                                           " elements, must have [tokens][topk] with topk " + std::to_string(topk));
-    const std::int32_t tokens = detail::toInt32("tokens", entries_ / topk);
-    weightsExtent_.require("topkWeights", weights_, {{"tokens", tokens}, {"topk", shape.topk}});
-    return tokens;
+    return detail::toInt32("tokens", entries_ / topk);
   }
 
   const void* idx_ = nullptr;

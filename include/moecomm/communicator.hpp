@@ -46,6 +46,13 @@ inline moeMemorySize_t memorySize(std::int32_t nranks, const moeConfig_t& config
   return bytes;
 }
 
+// Counts the layout of a dispatch: moeGetDispatchLayout. `layout` starts from MOE_DISPATCH_LAYOUT_INITIALIZER. Its
+// indexType is that of the ids, unless these are a plain address; their weights are not read.
+inline void countLayout(const Routing& routing, moeDispatchLayout_t layout, moeStream_t stream = nullptr) {
+  if (routing.tokens_ < 0 && routing.entries_ > 0) layout.indexType = routing.indexType_;
+  check(moeGetDispatchLayout(routing.idx_, routing.tokensOf(layout.topk), &layout, stream));
+}
+
 // ---- Communicators --------------------------------------------------------------------------------------------------
 
 namespace detail {

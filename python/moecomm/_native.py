@@ -306,7 +306,7 @@ class moeDispatchLayout_t(Sized):
         ("tokensPerExpert", c_void_p),
         ("tokenToRank", c_void_p),
     ]
-    _defaults_ = {"backend": moeBackendHost, "device": -1, "indexType": moeIndexInt32}
+    _defaults_ = {"device": -1}
 
 
 class moeArrivals_t(Sized):

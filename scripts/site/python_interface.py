@@ -14,6 +14,7 @@ CONCERNS = [
     ("communicator", "Communicators", "moecomm", {
         "comm": ["Communicator", "unique_id", "memory_size", "limits", "version", "error_string", "Peer", "MemorySize"],
         "membership": ["Info", "Limits"], "_library": ["library"]}),
+    ("layout", "The layout of a dispatch", "moecomm", {"dispatch_layout": ["dispatch_layout"]}),
     ("handle", "Handles: route, dispatch, combine", "moecomm", {"handle": ["Handle"]}),
     ("plan", "Plans: calls that are prepared once", "moecomm", {"plan": ["Plan"]}),
     ("parts", "Arguments of dispatch and combine", "moecomm", {

@@ -344,6 +344,27 @@ TEST(CppStep, QueriesOfAHandleAnswer) {
   });
 }
 
+TEST(CppStep, ALayoutIsCountedWithoutACommunicator) {
+  std::vector<std::int32_t> perRank(2), perExpert(4);
+  moeDispatchLayout_t layout = MOE_DISPATCH_LAYOUT_INITIALIZER;
+  layout.backend = moeBackendHost;
+  layout.topk = layout.nranks = 2;
+  layout.experts = 4;
+  layout.tokensPerRank = perRank.data();
+  layout.tokensPerExpert = perExpert.data();
+  moecomm::countLayout({std::vector<std::int64_t>{0, 3, 1, -1}}, layout);
+  EXPECT_EQ(perRank, (std::vector<std::int32_t>{2, 1}));
+  EXPECT_EQ(perExpert, (std::vector<std::int32_t>{1, 1, 0, 1}));
+  moecomm::countLayout({std::vector<std::int32_t>{2, 2}}, layout);
+  EXPECT_EQ(perRank, (std::vector<std::int32_t>{0, 1}));
+  expectError(moeInvalidArgument, "topkIdx has 3 elements", [&] {
+    moecomm::countLayout({std::vector<std::int32_t>{0, 1, 2}}, layout);
+  });
+  layout.topk = 0;
+  expectError(moeInvalidArgument, "layout.topk is 0",
+              [&] { moecomm::countLayout({std::vector<std::int32_t>{0}}, layout); });
+}
+
 TEST(CppStep, FaultsAreAskedForAndEndNothing) {
   cppWorld(2, cppConfig(), [](moecomm::Communicator& comm, int rank) {
     moecomm::Handle handle(comm, moecomm::HandleConfig(2, 1));
