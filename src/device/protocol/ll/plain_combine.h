@@ -178,21 +178,14 @@ class LlPlacedCombine {
     const LlShare tokens = LlShare::of(p.combine.tokens, w.count > 1, w);
     const std::uint64_t began = warp.follow();
     const LlCombineWords words(p, p.comm.state->handed[0]);
-    const std::uint64_t weighted = kBrings ? p.comm.state->weighted[combineChannel(p.handle)] : 0;
-    LlPlacedCombine(warp, p, w, words, weighted).run(began, tokens, words);
+    LlPlacedCombine(warp, p, w, words).run(began, tokens, words);
   }
 
  private:
   using S = CombineSession<Warp>;
 
-  // `weighted`: the number of combines before this one that have brought weights.
-  MOE_LANES LlPlacedCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlCombineWords& words,
-                            std::uint64_t weighted)
-      : s_(warp, p, w, withWeights(words.operation(p), weighted)) {}
-  static MOE_LANES Operation withWeights(Operation which, std::uint64_t weighted) {
-    which.weights = kBrings ? weighted + 1 : 0;
-    return which;
-  }
+  MOE_LANES LlPlacedCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlCombineWords& words)
+      : s_(warp, p, w, kBrings ? withWeights(p, words.operation(p)) : words.operation(p)) {}
 
   MOE_LANES void run(std::uint64_t began, const LlShare& tokens, const LlCombineWords& words) const {
     std::uint32_t fault = words.fault, uncombined = words.uncombined, used = words.used;
