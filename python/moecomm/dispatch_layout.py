@@ -9,9 +9,8 @@ from . import _native, errors
 from ._library import library
 from .arrays import Array, describe, stream_address
 from .checks import Place, require_shape, take
+from .handle import INDEX_TYPES
 from .values import integer
-
-INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
 
 
 def dispatch_layout(

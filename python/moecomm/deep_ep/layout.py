@@ -7,12 +7,13 @@ from typing import Optional, Tuple
 
 import torch
 
-from .. import _native, errors
+from .. import _native, errors, handle
 from .._library import library
 from .checks import INDEX_TYPES
 from .settings import round_up
 
 ALIGNED = 4  # counts: each array begins at a multiple of 16 bytes
+INDEX_VALUES = {dtype: handle.INDEX_TYPES[name] for dtype, name in INDEX_TYPES.items()}
 
 
 class LayoutMaker:
@@ -56,6 +57,3 @@ class LayoutMaker:
         )
         per_domain = counts[first_domain:] if domains else None
         return counts[first_rank : first_rank + ranks], per_domain, counts[:experts], in_rank
-
-
-INDEX_VALUES = {dtype: getattr(_native, f"moeIndex{name.capitalize()}") for dtype, name in INDEX_TYPES.items()}

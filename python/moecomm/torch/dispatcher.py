@@ -132,7 +132,9 @@ class Dispatcher:
         info = comm.info
         self.local_experts = experts // info.nranks + (1 if info.rank < experts % info.nranks else 0)
         ring: Dict[str, Any] = dict(layout=layout, mode=mode, index_type=index_type, **settings)
-        self.ring = prepare(HandleRing(comm, self.experts, self.topk, in_flight, **ring), self.device)
+        self.ring = HandleRing(comm, self.experts, self.topk, in_flight, **ring)
+        if not self.by_expert:  # by expert, dispatches fill tensors with the counts
+            prepare(self.ring, self.device)
         handle = self.ring.next()[1]
         self.mode, self.tokens_max = handle.mode, handle.tokens_max
         self.capacity = self._fixed_rows(out_rows_max, info.nranks, settings.get("expert_alignment", 0))
