@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 
+#include "base/printable.h"
 #include "comm/config/tuning_file.h"
 #include "comm/handle/mode_choice.h"
 
@@ -16,10 +16,8 @@ double lossOf(double taken, double other) {
 }
 
 // Arguments may have any bytes. A line end would end the comment.
-std::string commentOf(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return "# " + text + "\n";
+std::string commentOf(const std::string& text) {
+  return "# " + printableAscii(text) + "\n";
 }
 
 std::string versionOf(const Provenance& provenance) {

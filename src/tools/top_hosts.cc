@@ -19,6 +19,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/printable.h"
 #include "bootstrap/net/poll_set.h"
 #include "tools/moerun_job.h"
 
@@ -85,13 +86,6 @@ pid_t startChild(const std::vector<std::string>& command, const ChildStream& out
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) throw systemError(fmt::format("cannot run '{}'", words[0]), error);
   return pid;
-}
-
-// Without codes for a terminal.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text;
 }
 
 std::string firstLine(const std::string& text) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
 #include "bootstrap/net/frame.h"
 #include "bootstrap/net/wire.h"
 
@@ -20,10 +21,7 @@ Failure decodeReason(int rank, std::span<const std::uint8_t> payload) {
   Reader in(payload);
   const auto result = static_cast<moeResult_t>(std::clamp<std::uint32_t>(in.u32(), 1, moeInternalError));
   const auto text = in.rest();
-  std::string sentence(text.begin(), text.end());
-  const auto isControl = [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; };
-  std::replace_if(sentence.begin(), sentence.end(), isControl, '?');
-  return {rank, result, std::move(sentence)};
+  return {rank, result, printable(std::string(text.begin(), text.end()))};
 }
 
 std::vector<std::uint8_t> encodeLateWait(const LateWait& wait) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/printable.h"
 #include "comm/config/config.h"
 #include "comm/config/parse.h"
 
@@ -25,10 +26,7 @@ constexpr std::int64_t kBytesMax = std::int64_t{Limits::kLlTokens} * kRanksOfTok
 // Sentences travel to all ranks and into logs, so they show little of a file that is no text.
 std::string shown(std::string_view text) {
   constexpr std::size_t kShown = 60;
-  std::string part(text.substr(0, kShown));
-  std::replace_if(
-      part.begin(), part.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return part + (text.size() > kShown ? "..." : "");
+  return printableAscii(std::string(text.substr(0, kShown))) + (text.size() > kShown ? "..." : "");
 }
 
 std::vector<std::string_view> wordsOf(std::string_view line) {
