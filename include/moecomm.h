@@ -166,6 +166,9 @@ enum {
 enum {
   /* Start now, finish in moeComplete. */
   moeSendOnly = 1,
+  /* Of a dispatch in HT, with moeSendOnly: moeCompleteDispatch gets the outputs, and this call does not read them. So
+   * rows travel while the host waits for the counts and allocates. They take the staging area. Not in a graph. */
+  moeOutputsLater = 2,
   /* This rank takes part with a refusal instead of its arguments, and its operation is done in one step. The step
    * completes on all ranks and delivers nothing, and moeHandleGetStatus says on all ranks that this rank has refused
    * its arguments. In an LL combine only this rank has that fault, and its rows count as zeros. Only the flags of args
@@ -915,7 +918,7 @@ typedef struct moeDispatchArgs {
   const void* rows; /* [tokens][hidden]; NULL if this rank routed 0 tokens */
   int32_t rowType;  /* moeRow value; 0: opaque bytes, and hidden counts bytes */
   int32_t hidden;   /* elements of a row; hidden times the element size is a multiple of 16 */
-  int32_t flags;    /* moeSendOnly; moeRefused */
+  int32_t flags;    /* moeSendOnly, moeOutputsLater; moeRefused */
   int32_t sms;      /* GPU multiprocessors for this call; 0: the communicator's setting */
   /* [outRows][hidden]. HT: peers write window memory themselves; other memory costs a local copy. LL RANK_MAJOR: NULL
    * leaves the rows where they arrived, see moeHandleGetView. */
@@ -1039,6 +1042,16 @@ MOE_API moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args,
  * outputs. No GPU multiprocessor is held between the two calls. Collective, stream-ordered, graph-safe.
  * Returns moeInvalidUsage (nothing is outstanding), moeCudaError, or the communicator's failure. */
 MOE_API moeResult_t moeComplete(moeHandle_t handle, moeStream_t stream);
+
+/* Finishes a dispatch of this handle that was started with moeOutputsLater: waits on the host for the counts of the
+ * route, as moeHandleGetCounts does, then on the device for the peers, and fills the outputs. Collective in the sense
+ * that other ranks may wait for this one before their next dispatch; each rank has outputs of its own.
+ *   args  as for the call that it finishes, with outputs; outRowsMax is at least layoutRows of the counts. The flags
+ *         and the arrays that are sent are not read
+ * moeComplete in place of this call drops the rows. Returns moeInvalidArgument, moeInvalidUsage (no dispatch of this
+ * handle awaits outputs; the stream is being captured), moeTimeout (the counts), moeCudaError, or the communicator's
+ * failure. A call that is refused may be repeated. */
+MOE_API moeResult_t moeCompleteDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -224,6 +224,7 @@ class DispatchArgs : private moeDispatchArgs_t {
 
  private:
   friend class Handle;
+  friend class Pending;
 
   template <class T>
   static void set(T*& field, detail::Extent& extent, Span<T> array) {

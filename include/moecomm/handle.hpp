@@ -37,6 +37,11 @@ struct HandleState {
     check(moeComplete(handle, stream), owner);
     pending = false;
   }
+  void complete(const moeDispatchArgs_t& args, moeStream_t stream) {
+    const moeComm_t owner = comm.require();
+    check(moeCompleteDispatch(handle, &args, stream), owner);
+    pending = false;
+  }
   void keep(const moeCounts_t& counts) {
     shape.layoutRows = counts.layoutRows;
     shape.arrived = counts.rows;
@@ -78,15 +83,22 @@ class [[nodiscard]] Pending {
 
   // moeComplete: waits for the peers and fills the outputs. Throws moeInvalidUsage if it has been called, or if the
   // handle has ended.
-  void complete(moeStream_t stream = nullptr) {
-    const std::shared_ptr<detail::HandleState> state = state_.lock();
-    if (state == nullptr || !state->pending || state->started != number_)
-      throw Error(moeInvalidUsage, "this operation is not outstanding: completed, moved from, or its handle has ended");
-    state->complete(stream);
+  void complete(moeStream_t stream = nullptr) { require().complete(stream); }
+  // moeCompleteDispatch: the same for a dispatch with moeOutputsLater, which gets its outputs here.
+  void complete(const DispatchArgs& args, moeStream_t stream = nullptr) {
+    detail::HandleState& state = require();
+    args.require(state.shape);
+    state.complete(args.native(), stream);
   }
 
  private:
   friend class Handle;
+  detail::HandleState& require() const {
+    const std::shared_ptr<detail::HandleState> state = state_.lock();
+    if (state == nullptr || !state->pending || state->started != number_)
+      throw Error(moeInvalidUsage, "this operation is not outstanding: completed, moved from, or its handle has ended");
+    return *state;
+  }
   explicit Pending(const std::shared_ptr<detail::HandleState>& state) : state_(state), number_(state->started) {}
 
   std::weak_ptr<detail::HandleState> state_;
@@ -176,7 +188,8 @@ class Handle {
     check(moeDispatch(state_->handle, &args, stream), comm);
     state_->noteStart(args.flags);
   }
-  // Starts a dispatch, with moeSendOnly.
+  // Starts a dispatch, with moeSendOnly. With moeOutputsLater in args.flags, Pending::complete(args) brings the
+  // outputs.
   Pending startDispatch(DispatchArgs args, moeStream_t stream = nullptr) {
     args.flags |= moeSendOnly;
     dispatch(args, stream);

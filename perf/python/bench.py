@@ -68,7 +68,7 @@ class Rank:
         deep_ep.configure(device=options.device, timeout_ms=TIMEOUT_MS, tokens_max=max(tokens, 8))
         self.buffer = deep_ep.Buffer(self.dist.group.WORLD, explicitly_destroy=True)
         one = torch.zeros(1, device=self.device)
-        found = [paths.Path("add_", lambda: one.add_(1))]
+        found = [paths.Path("add_", lambda: lambda: one.add_(1))]
         self.queue = paths.Queue()
         found += paths.binding_paths(self.comm, shape, rows.new_empty, ids.to(torch.int32), rows, self.queue)
         found += paths.deep_ep_paths(self.buffer, shape, ids, rows, weights)

@@ -8,6 +8,7 @@ binding calls, with argument structs that are made once."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import pathlib
 import sys
@@ -29,12 +30,16 @@ class Shape(NamedTuple):
     topk: int
 
 
-class Path(NamedTuple):
-    """step: one step. captures: it may run in a CUDA graph."""
+class Path:
+    """make: returns a function that makes one step. It is called if the path is measured, since some need much memory.
+    captures: a step may run in a CUDA graph."""
 
-    name: str
-    step: Callable[[], Any]
-    captures: bool = True
+    def __init__(self, name: str, make: Callable[[], Callable[[], Any]], captures: bool = True):
+        self.name, self.captures, self._make = name, captures, make
+
+    @functools.cached_property
+    def step(self) -> Callable[[], Any]:
+        return self._make()
 
 
 def communicator(group_size: int, rank: int, identity: bytes, shape: Shape, **settings: Any) -> moecomm.Communicator:
@@ -59,33 +64,35 @@ def binding_paths(
     out = make((shape.tokens, shape.hidden))
     view = comm.handle(shape.experts, shape.topk, layout="rank-major", mode="ll", tokens_max=shape.tokens)
     padded = comm.handle(shape.experts, shape.topk, layout="expert-major-padded", mode="ll", tokens_max=shape.tokens)
-    arrived = make((padded.local_experts, comm.nranks * shape.tokens, shape.hidden))
+    arrived = functools.cache(lambda: make((padded.local_experts, comm.nranks * shape.tokens, shape.hidden)))
     there = view.view().rows
 
     def leave() -> None:
         view.route_dispatch(ids, None, rows, None, out_rows_max=0, stream=queue.stream)
         view.combine(there, out, stream=queue.stream)
 
-    def copy() -> None:
-        padded.route_dispatch(ids, None, rows, arrived, stream=queue.stream)
-        padded.combine(arrived, out, weights="apply", stream=queue.stream)
+    def copies() -> Callable[[], None]:
+        got = arrived()
+
+        def copy() -> None:
+            padded.route_dispatch(ids, None, rows, got, stream=queue.stream)
+            padded.combine(got, out, weights="apply", stream=queue.stream)
+
+        return copy
 
     return [
-        Path("c LL rank-major", structs(view, ids, rows, there, out, queue)),
-        Path("raw LL rank-major", leave),
-        Path("raw LL padded", copy),
+        Path("c LL rank-major", lambda: structs(view, ids, rows, there, out, queue)),
+        Path("raw LL rank-major", lambda: leave),
+        Path("raw LL padded", copies),
         *plan_paths(view, padded, ids, rows, arrived, out, queue),
     ]
 
 
-def plan_paths(view: Any, padded: Any, ids: Any, rows: Any, arrived: Any, out: Any, queue: Queue) -> List[Path]:
+def plan_paths(
+    view: Any, padded: Any, ids: Any, rows: Any, arrived: Callable[[], Any], out: Any, queue: Queue
+) -> List[Path]:
     """The same steps by plans."""
     there, tokens = view.view().rows, len(rows)
-    copied = padded.plan(
-        tokens,
-        dispatch={"rows": rows, "out_rows": arrived},
-        combine={"rows": arrived, "out": out, "weights": "apply"},
-    )
 
     def leave(ids: Any, sent: Any, sums: Any) -> Callable[[], None]:
         plan = view.plan(tokens, dispatch={"rows": rows, "out_rows": None, "out_rows_max": 0}, combine={"rows": there, "out": out})
@@ -96,15 +103,22 @@ def plan_paths(view: Any, padded: Any, ids: Any, rows: Any, arrived: Any, out: A
 
         return step
 
-    def copy() -> None:
-        copied.route_dispatch(ids, None, rows, arrived, stream=queue.stream)
-        copied.combine(arrived, out, stream=queue.stream)
+    def copies() -> Callable[[], None]:
+        got = arrived()
+        combine = {"rows": got, "out": out, "weights": "apply"}
+        plan = padded.plan(tokens, dispatch={"rows": rows, "out_rows": got}, combine=combine)
+
+        def copy() -> None:
+            plan.route_dispatch(ids, None, rows, got, stream=queue.stream)
+            plan.combine(got, out, stream=queue.stream)
+
+        return copy
 
     at = moecomm.arrays.address
     return [
-        Path("plan LL rank-major", leave(ids, rows, out)),
-        Path("plan LL rank-major, addresses", leave(at(ids), at(rows), at(out))),
-        Path("plan LL padded", copy),
+        Path("plan LL rank-major", lambda: leave(ids, rows, out)),
+        Path("plan LL rank-major, addresses", lambda: leave(at(ids), at(rows), at(out))),
+        Path("plan LL padded", copies),
     ]
 
 
@@ -168,13 +182,13 @@ def deep_ep_paths(buffer: Any, shape: Shape, ids: Any, rows: Any, weights: Any) 
         return step
 
     return [
-        Path("deep_ep LL bf16", low_latency(use_fp8=False)),
-        Path("deep_ep LL fp8", low_latency(use_fp8=True)),
-        Path("deep_ep LL bf16, weights at dispatch", low_latency(use_fp8=False, topk_weights=weights)),
-        Path("deep_ep LL fp8, weights at dispatch", low_latency(use_fp8=True, topk_weights=weights)),
-        Path("deep_ep LL bf16, hooks, weights at dispatch", low_latency_hooks),
-        Path("deep_ep HT", high_throughput(most), captures=False),
-        Path("deep_ep HT, half to all of these tokens", high_throughput(most // 2), captures=False),
+        Path("deep_ep LL bf16", lambda: low_latency(use_fp8=False)),
+        Path("deep_ep LL fp8", lambda: low_latency(use_fp8=True)),
+        Path("deep_ep LL bf16, weights at dispatch", lambda: low_latency(use_fp8=False, topk_weights=weights)),
+        Path("deep_ep LL fp8, weights at dispatch", lambda: low_latency(use_fp8=True, topk_weights=weights)),
+        Path("deep_ep LL bf16, hooks, weights at dispatch", lambda: low_latency_hooks),
+        Path("deep_ep HT", lambda: high_throughput(most), captures=False),
+        Path("deep_ep HT, half to all of these tokens", lambda: high_throughput(most // 2), captures=False),
     ]
 
 
@@ -202,7 +216,10 @@ def dispatcher_paths(comm: moecomm.Communicator, shape: Shape, ids: Any, rows: A
         dispatcher.combine(got.rows, got, weights="apply").backward(ones)
         leaf.grad = None
 
-    return [Path("Dispatcher forward", inference), Path("Dispatcher forward and backward", training, captures=False)]
+    return [
+        Path("Dispatcher forward", lambda: inference),
+        Path("Dispatcher forward and backward", lambda: training, captures=False),
+    ]
 
 
 def count_calls(step: Callable[[], Any]) -> int:

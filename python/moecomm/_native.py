@@ -71,6 +71,7 @@ moeWeightsApplied = 0
 moeWeightsApply = 1
 
 moeSendOnly = 1
+moeOutputsLater = 2
 moeRefused = 16
 
 moeCastExact = 4
@@ -480,4 +481,5 @@ PROTOTYPES = {
     ),
     "moeCombine": (moeResult_t, [moeHandle_t, POINTER(moeCombineArgs_t), moeStream_t]),
     "moeComplete": (moeResult_t, [moeHandle_t, moeStream_t]),
+    "moeCompleteDispatch": (moeResult_t, [moeHandle_t, POINTER(moeDispatchArgs_t), moeStream_t]),
 }

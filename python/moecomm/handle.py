@@ -456,6 +456,12 @@ class Handle(HandleQueries, HandleRefusals):
         self._capacity, self._sent = prepared.capacity, prepared.rows
         self._note_call(prepared, True, arrays, options)
 
+    def _note_completed_dispatch(self, prepared: Prepared) -> None:
+        self._capacity, self._kept = prepared.capacity, ()
+        prepared.busy.release()
+        if self._fault is not None and self._fault.value:
+            self._raise_fault(combines_later=True)
+
     def _note_combine(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Mapping[str, Any]) -> None:
         self._summed = prepared.rows
         self._note_call(prepared, False, arrays, options)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence, Tuple
 
+from . import _native
 from .arrays import address
 from .handle import Handle
 from .options import COMBINE_DEFAULTS, DISPATCH_DEFAULTS
@@ -61,14 +62,6 @@ class OwnDispatch(OwnCall):
         _, _, tokens = handle._take_route(topk_idx, topk_weights, None)
         return cls(handle, tokens, rows, out_rows, **options)
 
-    def dispatch(self, handle: Handle, addresses: Sequence[int], capacity: int, queue: int) -> None:
-        """Handle.dispatch() on the stream with the address `queue`."""
-        prepared = self._take(addresses)
-        prepared.args.outRowsMax = prepared.capacity = capacity
-        pointer = handle._pointer or handle._require_alive()
-        handle._native.call(handle._library.moeDispatch, pointer, prepared.reference, queue)
-        handle._note_dispatch(prepared, (), {})
-
     def route_dispatch(
         self,
         handle: Handle,
@@ -80,15 +73,48 @@ class OwnDispatch(OwnCall):
         queue: int,
         kept: Tuple[Any, ...] = (),
     ) -> None:
-        """Handle.route_dispatch(). kept: the tensors, which a send-only call keeps until complete()."""
+        """Handle.route_dispatch() on the stream with the address `queue`. kept: the tensors, which a send-only call keeps
+        until complete()."""
+        prepared = self._take(addresses)
+        prepared.args.outRowsMax = prepared.capacity = capacity
+        _route_dispatch(handle, prepared, ids, weights, tokens, queue, kept)
+
+    def complete(self, handle: Handle, addresses: Sequence[int], capacity: int, queue: int) -> None:
+        """Gives the outputs to a dispatch that OwnBeginning has begun, and ends it."""
         prepared = self._take(addresses)
         prepared.args.outRowsMax = prepared.capacity = capacity
         pointer = handle._pointer or handle._require_alive()
-        handle._native.call(
-            handle._library.moeRouteDispatch, pointer, ids, weights, tokens, prepared.reference, queue
-        )
-        handle._note_route(tokens)
-        handle._note_dispatch(prepared, kept, {})
+        handle._native.call(handle._library.moeCompleteDispatch, pointer, prepared.reference, queue)
+        handle._note_completed_dispatch(prepared)
+
+
+class OwnBeginning(OwnCall):
+    """The first part of a high-throughput dispatch, which needs no outputs: rows travel while the host waits for the
+    counts of the route and makes them. OwnDispatch.complete() ends it, Handle.complete() drops the rows."""
+
+    __slots__ = ()
+    _names = ("rows", "out_rows")
+
+    def __init__(self, handle: Handle, tokens: int, rows: Any, **options: Any):
+        given = {**DISPATCH_DEFAULTS, **options, "out_rows_max": 0, "send_only": True}
+        args, _ = handle._check_dispatch(tokens, (rows, None), given)
+        args.flags |= _native.moeOutputsLater
+        super().__init__(args, tokens, (rows, None), options)
+
+    def route_dispatch(
+        self, handle: Handle, ids: int, weights: int, tokens: int, addresses: Sequence[int], queue: int
+    ) -> None:
+        """Makes a route and begins a dispatch along it."""
+        _route_dispatch(handle, self._take(addresses), ids, weights, tokens, queue, ())
+
+
+def _route_dispatch(
+    handle: Handle, prepared: Prepared, ids: int, weights: int, tokens: int, queue: int, kept: Tuple[Any, ...]
+) -> None:
+    pointer = handle._pointer or handle._require_alive()
+    handle._native.call(handle._library.moeRouteDispatch, pointer, ids, weights, tokens, prepared.reference, queue)
+    handle._note_route(tokens)
+    handle._note_dispatch(prepared, kept, {})
 
 
 class OwnCombine(OwnCall):
@@ -108,20 +134,6 @@ class OwnCombine(OwnCall):
         pointer = handle._pointer or handle._require_alive()
         handle._native.call(handle._library.moeCombine, pointer, prepared.reference, queue)
         handle._note_combine(prepared, kept, {})
-
-
-def route(handle: Handle, ids: int, weights: int, tokens: int, queue: int) -> None:
-    """Handle.route() for arrays at these addresses."""
-    try:
-        handle._native.call(
-            handle._library.moeRoute, handle._pointer or handle._require_alive(), ids, weights, tokens, queue
-        )
-    except Exception as error:  # noqa: B902
-        handle.take_part("route", error, queue)
-        raise
-    handle._note_route(tokens)
-    if handle._fault is not None and handle._fault.value:
-        handle._raise_fault()
 
 
 def bound_of(handle: Handle) -> int:

@@ -6,7 +6,7 @@ from support import MISSING, RANKS, numpy as np, world
 
 from moecomm import Describe, errors
 from moecomm.arrays import address
-from moecomm.own_calls import OwnCombine, OwnDispatch, bound_of, holds_all, route
+from moecomm.own_calls import OwnBeginning, OwnCombine, OwnDispatch, bound_of, holds_all
 
 EXPERTS, TOPK, HIDDEN, TOKENS_MAX = 4, 2, 16, 8
 
@@ -37,17 +37,18 @@ class OwnCallsTest(unittest.TestCase):
     def test_one_struct_serves_all_handles_and_all_numbers_of_tokens_and_rows(self):
         def body(comm):
             handles = [comm.handle(EXPERTS, TOPK, mode="ht") for _ in range(3)]
-            sends = sums_up = None
+            begins = sends = sums_up = None
             for tokens in (5, 1, 0, 7):
                 rows, ids = inputs(comm.rank, tokens)
                 due = step(handles[0], rows, ids)
                 for handle in handles[1:]:
-                    route(handle, address(ids), 0, tokens, 0)
+                    begins = begins or OwnBeginning(handle, tokens, rows)
+                    begins.route_dispatch(handle, address(ids), 0, tokens, [address(rows)], 0)
                     found = outputs(handle.counts().rows)
                     if sends is None:
                         sends = OwnDispatch(handle, tokens, rows, found[0], describe=Describe(*found[1:]))
                     addresses = [address(array) for array in (rows, *found)]
-                    sends.dispatch(handle, addresses, len(found[0]), 0)
+                    sends.complete(handle, addresses, len(found[0]), 0)
                     sums = np.zeros_like(rows)
                     sums_up = sums_up or OwnCombine(handle, tokens, found[0], sums)
                     sums_up.combine(handle, [address(found[0]), address(sums)], 0)
@@ -79,14 +80,34 @@ class OwnCallsTest(unittest.TestCase):
 
         world(body)
 
-    def test_a_refused_route_is_heard_of(self):
+    def test_a_dispatch_that_was_begun_may_be_dropped(self):
         def body(comm):
-            handle = comm.handle(EXPERTS, TOPK, tokens_max=TOKENS_MAX)
+            handle = comm.handle(EXPERTS, TOPK, mode="ht", tokens_max=TOKENS_MAX)
+            rows, ids = inputs(comm.rank, 3)
+            begins = OwnBeginning(handle, 3, rows)
+            begins.route_dispatch(handle, address(ids), 0, 3, [address(rows)], 0)
+            with self.assertRaisesRegex(errors.InvalidUsage, "awaits moeComplete"):
+                handle.route(ids)
+            handle.complete()
+            step(handle, rows, ids)
+
+        world(body)
+
+    def test_a_refused_beginning_is_heard_of(self):
+        def body(comm):
+            handle = comm.handle(EXPERTS, TOPK, mode="ht", tokens_max=TOKENS_MAX)
             tokens = TOKENS_MAX + 1 if comm.rank == 0 else 1
-            _, ids = inputs(comm.rank, tokens)
-            sentence = "tokens is 9" if comm.rank == 0 else "rank 0 has refused its arguments"
-            with self.assertRaisesRegex(errors.MoeError, sentence):
-                route(handle, address(ids), 0, tokens, 0)
+            rows, ids = inputs(comm.rank, tokens)
+            begins = OwnBeginning(handle, 1, rows[:1])
+            call = lambda: begins.route_dispatch(handle, address(ids), 0, tokens, [address(rows)], 0)  # noqa: E731
+            if comm.rank == 0:
+                with self.assertRaisesRegex(errors.InvalidArgument, "tokens is 9"):
+                    call()
+                handle.take_part("route_dispatch", errors.InvalidArgument("tokens is 9"))
+            else:
+                call()
+                with self.assertRaisesRegex(errors.MoeError, "rank 0 has refused its arguments"):
+                    handle.complete()
             step(handle, *inputs(comm.rank, 2))
 
         world(body)

@@ -22,7 +22,7 @@ GROUPS = [
     ("Dispatch", ["moeDispatch", "moeRouteDispatch", "moeDispatchArgs_t", "moeDescribe_t", "moeIds", "moePayload_t",
                   "moePad", "moeHandleGetArrivals", "moeArrivals_t", "moeHandleGetView", "moeHandleView_t"]),
     ("Combine", ["moeCombine", "moeCombineArgs_t", "moeWeights", "moeReady_t", "moeGrads_t"]),
-    ("Steps in two parts, and refusals", ["moeComplete", "bits-of-flags"]),
+    ("Steps in two parts, and refusals", ["moeComplete", "moeCompleteDispatch", "bits-of-flags"]),
     ("Casts and formats", ["moeRow", "moeCast_t", "moeCast", "bits-of-a-cast-s-flags", "where-scales-and-payloads-lie",
                            "moeWire"]),
     ("Memory", ["moeMemAlloc", "moeMemFree", "moeMemPoolUse", "moeMemPoolAlloc", "moeMemPoolFree", "moeAllocate_t",

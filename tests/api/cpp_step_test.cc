@@ -186,6 +186,26 @@ TEST(CppStep, AHandleEndsWhatAPendingLeaves) {
   }
 }
 
+TEST(CppStep, GetsItsOutputsWhenItsCountsAreKnown) {
+  cppWorld(kCppRanks, cppConfig(), [&](moecomm::Communicator& comm, int) {
+    CppStep<std::int32_t> step(comm, moeModeHt, moeLayoutExpertMajor);
+    for (int i = 0; i < 3; ++i) {
+      step.prepare(i);
+      moecomm::DispatchArgs sent = step.dispatchArgs();
+      sent.flags = moeOutputsLater;
+      moecomm::Pending dispatch = step.handle.startRouteDispatch({step.topk, step.weights}, sent);
+      moecomm::DispatchArgs little = step.dispatchArgs();
+      little.outRowsMax = step.handle.counts().layoutRows - 1;
+      expectError(moeInvalidArgument, "args.outRowsMax is ", [&] { dispatch.complete(little); });
+      dispatch.complete(step.dispatchArgs());
+      expectError(moeInvalidUsage, "not outstanding", [&] { dispatch.complete(step.dispatchArgs()); });
+      step.runExperts();
+      step.handle.combine(step.combineArgs());
+      step.check();
+    }
+  });
+}
+
 TEST(CppStep, CarriesPlainStructsAndPlainAddresses) {
   cppWorld(2, cppConfig(), [](moecomm::Communicator& comm, int rank) {
     moecomm::Handle handle(comm, moecomm::HandleConfig(2, 1));

@@ -16,13 +16,13 @@ constexpr std::uint64_t kTables = 40 << 10;  // at most, of a thread: kLlTableBy
 constexpr std::uint64_t kThreads = 2;
 
 // The memory that an allocator has given to a rank. The last rank that uses a window gives it back, on its own thread.
-struct Taken {
+struct TakenBytes {
   static void* take(void* user, std::size_t bytes, std::int32_t kind) {
-    static_cast<Taken*>(user)->bytes.at(static_cast<std::size_t>(kind)) += bytes;
+    static_cast<TakenBytes*>(user)->bytes.at(static_cast<std::size_t>(kind)) += bytes;
     return std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   }
   static void giveBack(void* user, void* memory, std::size_t bytes, std::int32_t kind) {
-    static_cast<Taken*>(user)->bytes.at(static_cast<std::size_t>(kind)) -= bytes;
+    static_cast<TakenBytes*>(user)->bytes.at(static_cast<std::size_t>(kind)) -= bytes;
     std::free(memory);
   }
   std::array<std::atomic<std::uint64_t>, 2> bytes{};  // in use, of each kind
@@ -52,7 +52,8 @@ std::vector<moeHandleConfig_t> handlesOf(const moeConfig_t& comm, std::int32_t m
 }
 
 // The most bytes that a handle takes.
-std::uint64_t mostOf(moeComm_t comm, const moeConfig_t& config, std::int32_t mode, int nranks, const Taken& taken) {
+std::uint64_t mostOf(moeComm_t comm, const moeConfig_t& config, std::int32_t mode, int nranks,
+                     const TakenBytes& taken) {
   std::uint64_t most = 0;
   for (const moeHandleConfig_t& shape : handlesOf(config, mode, nranks)) {
     const std::uint64_t before = taken.bytes.at(moeMemoryPrivate);
@@ -64,7 +65,7 @@ std::uint64_t mostOf(moeComm_t comm, const moeConfig_t& config, std::int32_t mod
   return most;
 }
 
-void checkLocalOnly(moeComm_t comm, const moeConfig_t& config, const Taken& taken, const moeMemorySize_t& size) {
+void checkLocalOnly(moeComm_t comm, const moeConfig_t& config, const TakenBytes& taken, const moeMemorySize_t& size) {
   moeHandleConfig_t shape = handlesOf(config, moeModeAuto, 1).front();
   shape.localOnly = 1;
   const std::uint64_t before = taken.bytes.at(moeMemoryPrivate);
@@ -74,9 +75,9 @@ void checkLocalOnly(moeComm_t comm, const moeConfig_t& config, const Taken& take
   EXPECT_EQ(taken.bytes.at(moeMemoryPrivate) - before, size.localOnlyBytes);
 }
 
-void checkRank(int nranks, int rank, const moeUniqueId_t& id, moeConfig_t config, Taken& taken) {
-  config.allocate = Taken::take;
-  config.free = Taken::giveBack;
+void checkRank(int nranks, int rank, const moeUniqueId_t& id, moeConfig_t config, TakenBytes& taken) {
+  config.allocate = TakenBytes::take;
+  config.free = TakenBytes::giveBack;
   config.allocateUser = &taken;
   moeMemorySize_t size = MOE_MEMORY_SIZE_INITIALIZER;
   ASSERT_EQ(moeCommGetMemorySize(nranks, &config, &size), moeSuccess) << moeGetLastError(nullptr);
@@ -107,13 +108,13 @@ TEST(MemorySize, IsWhatACommunicatorAndItsHandlesTake) {
       config.modes = modes;
       moeUniqueId_t id;
       ASSERT_EQ(moeGetUniqueId(&id), moeSuccess) << moeGetLastError(nullptr);
-      std::vector<Taken> taken(static_cast<std::size_t>(nranks));
+      std::vector<TakenBytes> taken(static_cast<std::size_t>(nranks));
       std::vector<std::thread> ranks;
       for (int rank = 0; rank < nranks; ++rank) {
         ranks.emplace_back([&, rank] { checkRank(nranks, rank, id, config, taken[static_cast<std::size_t>(rank)]); });
       }
       for (std::thread& rank : ranks) rank.join();
-      for (const Taken& rank : taken) EXPECT_EQ(rank.bytes[0] + rank.bytes[1], 0u);
+      for (const TakenBytes& rank : taken) EXPECT_EQ(rank.bytes[0] + rank.bytes[1], 0u);
     }
   }
 }

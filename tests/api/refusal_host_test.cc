@@ -69,7 +69,8 @@ TEST_P(HostRefusal, OfADispatchLetsTheCommunicatorGoOn) {
         refuses("args.padding has moePadRows, but args.outRows is NULL, so that rows stay in slots",
                 [](auto& args) { args.outRows = nullptr, args.outRowsMax = 0, args.padding = moePadRows; });
       }
-      refuses("args.flags is 32, must be moeSendOnly or 0", [](auto& args) { args.flags = 32; });
+      refuses("args.flags is 32, must be moeSendOnly, moeSendOnly | moeOutputsLater or 0",
+              [](auto& args) { args.flags = 32; });
       refuses("args.cast.flags is 4, but args.cast.type is none", [](auto& args) { args.cast.flags = moeCastExact; });
       refuses("args.describe.outTopkWeights is ",
               [&](auto& args) { args.describe.outTopkWeights = reinterpret_cast<float*>(bytes + 1); });

@@ -9,17 +9,17 @@ import torch
 from .. import errors, parts
 from ..handle import Handle
 from ..handle_refusals import was_refused
-from ..own_calls import route as route_at
 from ..torch.memory import counts_of
 from ..values import integer
-from . import columns, combined_weights, sending
+from . import columns, combined_weights
 from .checks import INDEX_TYPES, require, require_divisible
 from .columns import SUMMED
 from .dispatch_handle import DispatchHandle, Place, require_handle
 from .events import EventOverlap, Lane
 from .routes import RouteMaker, Routes
+from .sending import Outputs, Sending
 from .settings import Config, ht_sizes, round_up
-from .taking_part import AT_ONCE, ROUTED, takes_part
+from .taking_part import AT_ONCE, COUNTED, takes_part
 
 TOPK_LIMIT = 32  # moeLimits_t.topkMax
 Rows = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
@@ -178,7 +178,7 @@ class HighThroughput:
 
     # ---- High throughput ---------------------------------------------------------------------------------------------
 
-    @takes_part(lambda given: AT_ONCE if given.get("num_worst_tokens") else ROUTED, handle_at=4)
+    @takes_part(lambda given: AT_ONCE if given.get("num_worst_tokens") else COUNTED, handle_at=4)
     def dispatch(
         self,
         x: Rows,
@@ -260,34 +260,24 @@ class HighThroughput:
         route, native = maker.next(backward=payload.rows.requires_grad)
         stream = self.lane.start(maker.ring.comm, call.previous_event, call.async_finish)
         queue = 0 if stream is None else stream.cuda_stream
-        sent = ids
-        if sent is None or payload.scales is not None:
+        ids_there = ids
+        if ids_there is None or payload.scales is not None:
             with self.lane.on(stream):
                 payload.pack()
-                sent = self._ids_of(request)
-        routed = sent.data_ptr(), 0 if weights is None else weights.data_ptr(), payload.tokens
-        rows, counts = worst, []
-        if worst == 0:
-            try:
-                route_at(native, *routed, queue)
-                maker.commit()
-                found = counts_of(native, stream)
-            except errors.MoeError as error:
-                if not self.grow(native, stream, error, payload.tokens, maker.tokens_max):
-                    raise
-                return self._send(request, call)
-            rows, counts = found.rows, round_all_up(found.rows_per_expert, request.alignment)
-        with self.lane.on(stream if call.allocates_there else None):
-            out = self._outputs(request, rows)
+                ids_there = self._ids_of(request)
+        routed = ids_there.data_ptr(), 0 if weights is None else weights.data_ptr(), payload.tokens
+        sent = Sending(maker.ring, native, payload.rows, payload.side, routed, call.sms, queue)
+        there = stream if call.allocates_there else None
         try:
-            sending.dispatch(
-                maker.ring, native, payload.rows, payload.side, out, call.sms, queue, routed if worst else None
-            )
-        except Exception as error:  # noqa: B902
-            native.take_part("route_dispatch" if worst else "dispatch", error, stream)
-            raise
-        if worst:
-            maker.commit()
+            if worst == 0:
+                out, counts = self._send_and_count(request, maker, native, sent, stream, there)
+            else:
+                out, counts = self._send_to_worst(request, maker, native, sent, there), []
+        except errors.MoeError as error:
+            if worst or not self.grow(native, stream, error, payload.tokens, maker.tokens_max):
+                raise
+            return self._send(request, call)
+        rows = out.rows.shape[0]
         received: Rows = out.rows
         if out.side is not None:
             with self.lane.on(stream):
@@ -297,6 +287,41 @@ class HighThroughput:
         handle = DispatchHandle(route, payload.tokens, rows, None if ids is None else request.topk, self.place)
         return received, out.ids, out.weights, counts, handle, event
 
+    def _send_and_count(
+        self, request: _Request, maker: RouteMaker, native: Handle, sent: Sending, stream: Any, there: Any
+    ) -> Tuple[Outputs, List[int]]:
+        """Outputs for the rows that come, and the rows per expert. Rows travel while the host waits for these numbers.
+        there: the stream to which the outputs belong, or None."""
+        try:
+            sent.begin()
+        except Exception as error:  # noqa: B902
+            native.take_part("route_dispatch", error, sent.queue)
+            raise
+        maker.commit()
+        try:
+            found = counts_of(native, stream)
+            with self.lane.on(there):
+                out = self._outputs(request, found.rows)
+            sent.complete(out)
+        except Exception:  # noqa: B902
+            sent.drop()
+            raise
+        return out, round_all_up(found.rows_per_expert, request.alignment)
+
+    def _send_to_worst(
+        self, request: _Request, maker: RouteMaker, native: Handle, sent: Sending, there: Any
+    ) -> Outputs:
+        """Outputs for num_worst_tokens rows."""
+        with self.lane.on(there):
+            out = self._outputs(request, request.worst)
+        try:
+            sent.route_dispatch(out)
+        except Exception as error:  # noqa: B902
+            native.take_part("route_dispatch", error, sent.queue)
+            raise
+        maker.commit()
+        return out
+
     def _ids_of(self, request: _Request) -> torch.Tensor:
         """The ids that are routed, on torch's current stream."""
         if request.ids is not None:
@@ -304,10 +329,10 @@ class HighThroughput:
         assert request.mask is not None
         return ids_of_mask(request.mask, request.topk)
 
-    def _outputs(self, request: _Request, rows: int) -> sending.Outputs:
+    def _outputs(self, request: _Request, rows: int) -> Outputs:
         """Outputs for this many rows, on torch's current stream."""
         ids, weights, entries = request.ids, request.weights, (rows, request.topk)
-        return sending.Outputs(
+        return Outputs(
             *request.payload.output(rows),
             None if ids is None else ids.new_empty(entries),
             None if weights is None else weights.new_empty(entries),

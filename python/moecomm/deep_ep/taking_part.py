@@ -17,6 +17,7 @@ from .routes import groups_of
 Method = TypeVar("Method", bound=Callable[..., Any])
 ROUTED = ("route", "dispatch")
 AT_ONCE = ("route_dispatch",)
+COUNTED = ("route_dispatch", "counts")  # for which the host waits, and after which all ranks may grow
 
 
 def takes_part(
@@ -77,10 +78,10 @@ def _take_part(
             comm = ring.comm
         else:
             return
-        if made < len(calls):
+        if made < len(calls) and calls[made] != "counts":
             stream = buffer.lane.start(comm, None)
             native.take_part(calls[made], error, stream, {**given, "rows": given.get("x")})
-            if calls[made] == "route" and took_part(error) and hasattr(buffer, "grow"):
+            if calls is COUNTED and took_part(error):
                 buffer.grow(native, stream, error, -1, native.tokens_max)  # the others may ask whether it was too small
     except Exception:  # noqa: B902  what is refused, or the Buffer, is too wrong for that
         return

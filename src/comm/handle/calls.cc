@@ -12,6 +12,7 @@ void route(Handle& handle, const RouteArgs& args, moeStream_t stream) {
 }
 
 void routeDispatch(Handle& handle, const RouteArgs& args, const DispatchRequest& asked, moeStream_t stream) {
+  checkMayBeLate(handle, asked.args.flags, "moeRouteDispatch", stream);
   const RouteCall route(handle, args, "moeRouteDispatch");
   DispatchCall dispatch(route, asked);
   route.runWith(dispatch.operation(), stream);
@@ -20,6 +21,7 @@ void routeDispatch(Handle& handle, const RouteArgs& args, const DispatchRequest&
 void dispatch(Handle& handle, const DispatchRequest& asked, moeStream_t stream) {
   if ((asked.args.flags & moeRefused) != 0) return refuseDispatch(handle, stream);
   handle.checkRouted("moeDispatch");
+  checkMayBeLate(handle, asked.args.flags, "moeDispatch", stream);
   handle.start(DispatchCall(handle, asked).operation(), stream);
 }
 

@@ -16,6 +16,8 @@ void refuseRouteDispatch(Handle& handle, moeStream_t stream);
 // Both take part with a refusal if the flags have moeRefused.
 void dispatch(Handle& handle, const DispatchRequest& asked, moeStream_t stream);
 void combine(Handle& handle, const CombineRequest& asked, moeStream_t stream);
+// Gives a dispatch that has been begun its outputs, and ends it.
+void completeDispatch(Handle& handle, const DispatchRequest& asked, moeStream_t stream);
 
 // It needs no handle.
 void dispatchLayout(const void* topkIdx, int tokens, const moeDispatchLayout_t& layout, moeStream_t stream);

@@ -41,15 +41,17 @@ bool onlyMoves(const Handle& handle, const DispatchArgs& d) {
 DispatchCall::DispatchCall(Handle& handle, const DispatchRequest& asked, const RouteCall* route, const char* name,
                            int tokens, int bound)
     : handle_(handle),
-      asked_(asked),
-      args_(asked.args),
+      part_(sentPart(asked)),
+      asked_(part_.has_value() ? *part_ : asked),
+      args_(asked_.args),
       route_(route),
       name_(name),
       tokens_(tokens),
-      grid_(handle, bound, asked.args.outRowsMax),
+      grid_(handle, bound, args_.outRowsMax),
       operation_{OperationKind::dispatch, step(), handle.params(), sendsOnly()} {
   if (route != nullptr) route->describe(&operation_.params);
   if (sendsOnly()) operation_.params.phases = kSendPhase;
+  operation_.outputsLater = outputsLater();
 }
 
 Step DispatchCall::step() const {
@@ -59,14 +61,21 @@ Step DispatchCall::step() const {
 
 Operation& DispatchCall::operation() {
   StepParams& p = operation_.params;
-  handle_.checkOutstanding(OperationKind::dispatch, name_);
+  if (begun_ == nullptr) handle_.checkOutstanding(OperationKind::dispatch, name_);
   const Description description(handle_, asked_.describe);
   check();
-  const DispatchPayloads payloads(handle_, asked_, grid_, tokens_);
+  const DispatchPayloads payloads(handle_, asked_, grid_, tokensSent());
   takeArguments(description, payloads);
   checkPlaces(description, payloads);
   if (p.dispatch.cast.type != kNoCast) p.dispatch.rowBytes = castRowBytes(p.dispatch.cast.type, args_.hidden);
-  placeOutput(payloads);
+  if (begun_ != nullptr) {
+    goOn();
+  } else if (outputsLater()) {
+    p.dispatch.capacity = kRowsMost;
+    placeInStaging();
+  } else {
+    placeOutput(payloads);
+  }
   handle_.counters().count(OperationKind::dispatch, {asked_.describe.cumulativeRows, asked_.describe.cumulativeWaitNs},
                            &p);
   plan();
@@ -127,7 +136,11 @@ void DispatchCall::placeOutput(const DispatchPayloads& payloads) {
     const auto n = static_cast<std::size_t>(i);
     out.payloads.payload[n].outOffset = beside(payloads.outputs()[n]);
   }
-  if (at >= 0 || rows == 0) return;
+  if (at < 0 && rows > 0) placeInStaging();
+}
+
+void DispatchCall::placeInStaging() {
+  DispatchArgs& out = operation_.params.dispatch;
   const Room& room = handle_.room();
   out.staged = room.shape.stagingRows;
   const StagingArea staging = stagingAt(room.shape, room.view.at, requireStaging(room, name_, "args.outRows"));

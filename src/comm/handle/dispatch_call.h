@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <optional>
 
 #include "comm/handle/call_checks.h"
 #include "comm/handle/handle.h"
@@ -96,6 +97,11 @@ class DispatchCall {
       : DispatchCall(handle, asked, nullptr, "moeDispatch", handle.tokens(), handle.view().tokensMax) {}
   DispatchCall(const RouteCall& route, const DispatchRequest& asked)
       : DispatchCall(route.handle(), asked, &route, route.name(), route.args().tokens, route.bound()) {}
+  // The receiving part of a dispatch that has been begun without outputs (late_outputs.cc).
+  DispatchCall(Handle& handle, const DispatchRequest& asked, const StepParams& begun);
+
+  DispatchCall(const DispatchCall&) = delete;
+  DispatchCall& operator=(const DispatchCall&) = delete;
 
   // The operation to launch. Throws unless all arguments are good.
   Operation& operation();
@@ -104,30 +110,43 @@ class DispatchCall {
   DispatchCall(Handle& handle, const DispatchRequest& asked, const RouteCall* route, const char* name, int tokens,
                int bound);
 
-  bool sendsOnly() const { return (args_.flags & moeSendOnly) != 0; }
+  // With moeOutputsLater: what the call reads.
+  static std::optional<DispatchRequest> sentPart(const DispatchRequest& asked);
+  bool sendsOnly() const { return begun_ == nullptr && (args_.flags & moeSendOnly) != 0; }
+  bool outputsLater() const { return begun_ == nullptr && (args_.flags & moeOutputsLater) != 0; }
+  int tokensSent() const { return begun_ == nullptr ? tokens_ : 0; }
   Step step() const;
 
   // Checks: dispatch_checks.cc.
   void check() const;
   void checkPadding() const;
   void checkOutputs() const;
+  void checkOutputsLater() const;
   void checkPlaces(const Description& description, const DispatchPayloads& payloads) const;
 
   // Fill the parameters of the step.
   void takeArguments(const Description& description, const DispatchPayloads& payloads);
   const float* rowWeights() const;
   void placeOutput(const DispatchPayloads& payloads);
+  void placeInStaging();
+  void goOn();
   void plan();
 
   Handle& handle_;
+  const std::optional<DispatchRequest> part_;  // of the request, if this call reads only a part
   const DispatchRequest& asked_;
   const moeDispatchArgs_t& args_;
-  const RouteCall* route_;  // the route that the same call makes; NULL: it was made before
+  const RouteCall* route_;             // the route that the same call makes; NULL: it was made before
+  const StepParams* begun_ = nullptr;  // of the part that has been launched; NULL: none
   const char* name_;
   int tokens_;       // tokens of the route
   OutputGrid grid_;  // places of the output
   Operation operation_;
 };
+
+// Throws moeInvalidUsage for a dispatch with moeOutputsLater in a graph, since its counts are for the host
+// (late_outputs.cc).
+void checkMayBeLate(const Handle& handle, std::int32_t flags, const char* call, moeStream_t stream);
 
 // Checks the cast of a dispatch (dispatch_cast.cc) and returns where its scales go, but not rowWeights. Without a cast
 // it checks that no argument asks for scales.

@@ -13,7 +13,8 @@ namespace moe {
 
 void DispatchCall::check() const {
   checkRow(handle_.room(), args_.rowType, args_.hidden, name_);
-  checkFlags(args_.flags, moeSendOnly, "moeSendOnly or 0", args_.sms);
+  checkFlags(args_.flags, moeSendOnly | moeOutputsLater, "moeSendOnly, moeSendOnly | moeOutputsLater or 0", args_.sms);
+  if (outputsLater()) checkOutputsLater();
   checkPadding();
   checkOutputs();
 }
@@ -30,7 +31,7 @@ void DispatchCall::checkPadding() const {
 void DispatchCall::checkOutputs() const {
   if (args_.outRowsMax < 0) refuse(fmt::format("args.outRowsMax is {}, must be 0 or more", args_.outRowsMax));
   const char* tokens = route_ != nullptr ? "with tokens" : "with tokens routed";
-  if (tokens_ > 0) requirePointer(args_.rows, "args.rows", tokens);
+  if (tokensSent() > 0) requirePointer(args_.rows, "args.rows", tokens);
   if (args_.outRowsMax > 0) requirePointer(args_.outRows, "args.outRows", "with args.outRowsMax above 0");
 }
 
@@ -44,7 +45,7 @@ void DispatchCall::checkPlaces(const Description& description, const DispatchPay
   const RouteArgs route = route_ != nullptr ? route_->args() : RouteArgs{};
   const std::int64_t rows = grid_.rows(), entries = std::int64_t{route.tokens} * handle_.shape().topk;
   std::array<Extent, 5 + kPayloadsMax> inputs = {
-      {{"args.rows", args.rows, tokens_ * rowBytes},
+      {{"args.rows", args.rows, tokensSent() * rowBytes},
        {"topkIdx", route.topkIdx, entries * static_cast<std::int64_t>(handle_.indexBytes())},
        {"topkWeights", route.topkWeights, entries * 4},
        {"args.cast.inputScale", cast.inputScale, 4},

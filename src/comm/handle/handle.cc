@@ -81,6 +81,7 @@ void Handle::forgetPending() {
   if (pending_.kind == OperationKind::none) return;
   room_.operations.complete(seriesOf(pending_.kind), pending_.number, stagingOf(pending_.kind, pending_.params));
   pending_.kind = OperationKind::none;
+  pending_.outputsLater = false;
 }
 
 StepParams Handle::params() const {
@@ -163,18 +164,22 @@ void Handle::start(const Operation& operation, moeStream_t stream) {
   const bool read = rowOf(operation.step).combines() && !rowOf(operation.step).lands;
   if (lowLatency() && read && !localOnly_) comm_.noteReaders();
   if (!operation.sendOnly) return follow(operation.step, p, stream);
-  pending_ = {operation.kind, number, operation.step, p, operation.completing};
+  pending_ = {operation.kind, number, operation.step, p, operation.completing, operation.outputsLater};
 }
 
 void Handle::complete(moeStream_t stream) {
   if (pending_.kind == OperationKind::none) {
     throw Error(moeInvalidUsage, "moeComplete: nothing of this handle is outstanding");
   }
-  pending_.params.phases = kReceivePhase;
-  launch(pending_.step, pending_.params, pending_.shape, stream);
+  receive(pending_.params, pending_.shape, stream);
+}
+
+void Handle::receive(StepParams params, const LaunchShape& shape, moeStream_t stream) {
   const Step step = pending_.step;
+  params.phases = kReceivePhase;
+  launch(step, params, shape, stream);
   forgetPending();
-  follow(step, pending_.params, stream);
+  follow(step, params, stream);
 }
 
 void Handle::follow(Step step, const StepParams& p, moeStream_t stream) {

@@ -23,7 +23,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void setTokensBound(std::int32_t bound);
   // NULL: none.
   void setPlacement(const moePlacement_t* placement, moeStream_t stream);
-  // Ends an operation that was only begun.
+  // Ends an operation that was only begun. Rows of a dispatch without outputs are dropped.
   void complete(moeStream_t stream);
 
   moeCounts_t counts();
@@ -68,6 +68,10 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream);
   // Launches an operation and, unless it is only begun, what follows it.
   void start(const Operation& operation, moeStream_t stream);
+  // The arguments of a dispatch that awaits its outputs; NULL if none does.
+  const StepParams* awaitingOutputs() const { return pending_.outputsLater ? &pending_.params : nullptr; }
+  // Launches the receiving part of the operation that was begun.
+  void receive(StepParams params, const LaunchShape& shape, moeStream_t stream);
   std::uint32_t nextTicket(moeStream_t stream) const { return tickets_.next(backend().capturing(stream)); }
   // Called when a step that routes has been launched.
   void noteRoute(const StepParams& params) noexcept;
@@ -82,6 +86,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
     Step step{};
     StepParams params{};
     LaunchShape shape;
+    bool outputsLater = false;
   };
 
   void placeOwnExperts();

@@ -15,7 +15,8 @@ struct Operation {
   OperationKind kind;
   Step step;
   StepParams params;
-  bool sendOnly;  // only begun: moeComplete ends it
+  bool sendOnly;              // only begun: moeComplete ends it
+  bool outputsLater = false;  // only begun: moeCompleteDispatch ends it
   LaunchShape shape{};
   LaunchShape completing{};  // shape of moeComplete's step
 };

@@ -70,6 +70,12 @@ const char* callOf(Phase phase) {
   }
 }
 
+std::vector<TermField> dispatchFields() {
+  return {dispatch_terms::kCast,    dispatch_terms::kExact,  dispatch_terms::kWeightsOnInput,
+          dispatch_terms::kRowType, dispatch_terms::kHidden, dispatch_terms::kSideBytes,
+          dispatch_terms::kPayloads};
+}
+
 // The fields of the word that differs. A field whose difference explains others comes before them.
 std::vector<TermField> fieldsOf(const Failure& f) {
   namespace handle = handle_terms;
@@ -84,9 +90,7 @@ std::vector<TermField> fieldsOf(const Failure& f) {
   if (call == "moeCombine") {
     return {combine_terms::kRowType, combine_terms::kWire, combine_terms::kPieces, combine_terms::kGrads};
   }
-  return {dispatch_terms::kCast,    dispatch_terms::kExact,  dispatch_terms::kWeightsOnInput,
-          dispatch_terms::kRowType, dispatch_terms::kHidden, dispatch_terms::kSideBytes,
-          dispatch_terms::kPayloads};
+  return dispatchFields();
 }
 
 std::string valueOf(const TermField& field, std::uint64_t word) {
@@ -180,6 +184,14 @@ FailureText describeOther(const Failure& f, int rank, std::int64_t timeoutMs) {
 }
 
 }  // namespace
+
+std::string dispatchDifference(std::uint64_t terms, std::uint64_t begun) {
+  for (const TermField& field : dispatchFields()) {
+    if (field.of(terms) == field.of(begun)) continue;
+    return fmt::format("{} is {}, but it was {}", field.name, valueOf(field, terms), valueOf(field, begun));
+  }
+  return "they differ";
+}
 
 FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) {
   const int refusing = refusingRank(f, rank);

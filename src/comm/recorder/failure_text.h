@@ -1,6 +1,7 @@
 // Turns the failure record of a step into a result and the sentence for moeGetLastError.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,10 @@ struct FailureText {
   // For a wait that ended by its deadline: the awaited rank, or this rank if it waited for a part of itself.
   std::optional<int> awaited = std::nullopt;
 };
+
+// "args.hidden is 64, but it was 128": the first field in which the terms of a dispatch differ from those with which it
+// was begun.
+std::string dispatchDifference(std::uint64_t terms, std::uint64_t begun);
 
 FailureText describeFailure(const Failure& failure, int rank, std::int64_t timeoutMs);
 

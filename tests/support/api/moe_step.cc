@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace moe::test {
 namespace {
@@ -231,16 +232,19 @@ void MoeStep::callDispatch(int flags, Call call) {
   args.payloadCount = static_cast<std::int32_t>(payloads.size());
   askToCast(args.cast);
   askToDescribe(args.describe);
-  ++dispatches_;
   const Watcher watcher((flags & moeSendOnly) != 0 ? Watch{} : watchArrivals());
   MOE_EXPECT_OK(call(args.linked()), context_);
 }
 
 void MoeStep::dispatch(int flags) {
+  ++dispatches_;
+  outputsLater_ = (flags & moeOutputsLater) != 0;
   callDispatch(flags, [&](const auto* args) { return moeDispatch(handle_, args, context_.stream()); });
 }
 
 void MoeStep::routeDispatch(int flags) {
+  ++dispatches_;
+  outputsLater_ = (flags & moeOutputsLater) != 0;
   const int tokens = input().tokens;
   callDispatch(flags, [&](const auto* args) {
     return moeRouteDispatch(handle_, tokens > 0 ? ids_ : nullptr, tokens > 0 ? weights_ : nullptr, tokens, args,
@@ -249,6 +253,10 @@ void MoeStep::routeDispatch(int flags) {
 }
 
 void MoeStep::complete() {
+  if (std::exchange(outputsLater_, false)) {
+    callDispatch(0, [&](const auto* args) { return moeCompleteDispatch(handle_, args, context_.stream()); });
+    return;
+  }
   const Watcher watcher(watchArrivals());
   MOE_EXPECT_OK(moeComplete(handle_, context_.stream()), context_);
 }

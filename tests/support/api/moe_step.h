@@ -128,6 +128,7 @@ class MoeStep {
   std::vector<moePayload_t> payloadArgs() const;
   bool asksForBlocks() const;
   void checkPayloads();
+  std::vector<std::int64_t> outIds(std::size_t count) const;
   void checkArrays();
   void takeDescribed();
   void askToCast(moeCast_t& cast) const;
@@ -142,6 +143,7 @@ class MoeStep {
   StepCase case_;
   int iteration_ = 0;
   std::uint64_t dispatches_ = 0;
+  bool outputsLater_ = false;  // complete() brings the outputs
   moeHandle_t handle_ = nullptr;
   std::unique_ptr<ReferenceRoute> reference_;
   std::optional<PlacedExperts> placed_;

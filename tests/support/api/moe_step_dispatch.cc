@@ -85,19 +85,19 @@ void MoeStep::checkRows() {
   forEachLayoutRow(check);
 }
 
+std::vector<std::int64_t> MoeStep::outIds(std::size_t count) const {
+  if (case_.wideIndex) return context_.arena.get(static_cast<const std::int64_t*>(outIds_), count);
+  const auto narrow = context_.arena.get(static_cast<const std::int32_t*>(outIds_), count);
+  return {narrow.begin(), narrow.end()};
+}
+
 void MoeStep::checkArrays() {
   Arena& arena = context_.arena;
   const auto rows = static_cast<std::size_t>(layoutRows());
   const auto topk = static_cast<std::size_t>(case_.topk);
   const auto sources = arena.get(outSource_, rows);
   const auto weights = arena.get(outWeights_, rows * topk);
-  std::vector<std::int64_t> ids;
-  if (case_.wideIndex) {
-    ids = arena.get(static_cast<const std::int64_t*>(outIds_), rows * topk);
-  } else {
-    const auto narrow = arena.get(static_cast<const std::int32_t*>(outIds_), rows * topk);
-    ids.assign(narrow.begin(), narrow.end());
-  }
+  const std::vector<std::int64_t> ids = outIds(rows * topk);
   for (const ArrivedToken& arrived : arrivals().tokens) {
     const int source = arrived.source * bound() + arrived.token;
     if (hasRowPerExpert(static_cast<Layout>(case_.layout))) {
@@ -144,7 +144,7 @@ void MoeStep::checkPadding() {
   if ((case_.padding & moePadIndices) != 0) {
     const auto sources = arena.get(outSource_, count);
     const auto weights = arena.get(outWeights_, count * each);
-    const auto ids = arena.get(static_cast<const std::int32_t*>(outIds_), perExpert ? 0 : count * each);
+    const std::vector<std::int64_t> ids = outIds(perExpert ? 0 : count * each);
     for (const std::int64_t row : emptyRows()) {
       const auto at = static_cast<std::size_t>(row);
       EXPECT_EQ(sources[at], -1) << "row " << row << "; " << case_.name();

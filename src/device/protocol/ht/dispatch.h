@@ -378,7 +378,7 @@ class HtDispatch {
   }
 
   MOE_LANES void place(const ArrivingRows& rows) const {
-    if (d_.staged == 0 && !expertRows(s.handle)) return;
+    if (d_.outRows == nullptr || (d_.staged == 0 && !expertRows(s.handle))) return;
     if constexpr (kKind.casts) {
       placeCast(rows);
     } else {
