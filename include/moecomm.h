@@ -404,6 +404,30 @@ MOE_API moeResult_t moeCommAbort(moeComm_t comm);
  * Any thread. Returns moeInvalidArgument, or the communicator's failure. */
 MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
 
+/* Gives the memory of all ranks' windows back to the system while the group is idle. Addresses stay reserved: handles,
+ * known routes, prepared calls, captured graphs and all pointers are valid again after moeCommResume. Collective: every
+ * rank of the communicator calls it, at most a timeout apart. Not stream-ordered: it waits for all work of this rank's
+ * GPU, as moeCommDestroy does. No stream may be capturing meanwhile.
+ * Until moeCommResume the window has no memory, and an access to it is a fault: to memory of moeMemAlloc and
+ * moeMemPoolAlloc, to addresses of moeHandleGetView, and by replays of captured graphs. What these held is lost; after
+ * moeCommResume it is zeros. Calls that need the window are refused with moeInvalidUsage: moeHandleCreate, moeRoute,
+ * moeDispatch, moeRouteDispatch, moeCombine, moeComplete, moeMemAlloc and moeMemPoolAlloc, also for handles with
+ * localOnly. All other calls work, moeCommDestroy and moeCommAbort too. A rank that dies is reported as usual.
+ * Device memory beside the window stays: moeMemorySize_t.privateBytes, that of handles, and localOnlyBytes.
+ * Returns moeInvalidUsage (an operation of a rank awaits moeComplete; or the communicator is suspended already) and
+ * moeUnsupported (the memory of a rank's window cannot change under its addresses: it is of config.allocate, is shared
+ * by CUDA IPC, or is registered with RDMA adapters). All ranks then have the same sentence, which names the first such
+ * rank; nothing has changed, and the call may be repeated. Any other failure ends the communicator, with moeTimeout or
+ * moeRemoteError and the name of the rank if one does not take part. */
+MOE_API moeResult_t moeCommSuspend(moeComm_t comm);
+
+/* Takes fresh memory to the addresses of all ranks' windows, after moeCommSuspend. Window memory of the caller is zeros
+ * then. Collective, and not stream-ordered: steps may follow at once.
+ * Returns moeInvalidUsage (the communicator is not suspended), and moeSystemError or moeCudaError (a rank gets no
+ * memory). In the latter case all ranks have the same sentence, which names the rank; all stay suspended, and the call
+ * may be repeated. Any other failure ends the communicator, as with moeCommSuspend. */
+MOE_API moeResult_t moeCommResume(moeComm_t comm);
+
 /* Writes this rank's latest steps to a file: for each of up to 1024 steps its call, handle, operation, when it began
  * and ended, when the first wait for another rank ended, which rank was awaited longest, tokens and bytes of a row; and
  * the failure, if there is one. moe_trace makes a trace of the files of all ranks. Steps are always recorded, unless
@@ -498,7 +522,7 @@ MOE_API moeResult_t moeCommGetPeerInfo(moeComm_t comm, int32_t peer, moePeerInfo
 /* ---- Window memory ---------------------------------------------------------------------------------------------- */
 
 /* Takes memory of this rank's window. Peers write a dispatch's output straight into it, and read a combine's rows
- * there, which saves copies. Local, not stream-ordered.
+ * there, which saves copies. Local, not stream-ordered. moeCommSuspend takes its contents away.
  *   bytes   out of config.heapBytes. 0: *memory is NULL
  *   memory  host [1], out: device memory, aligned to 256 bytes, valid until moeMemFree or moeCommDestroy
  * Returns moeInvalidArgument if the heap is too small; the sentence has the largest free block. */

@@ -125,6 +125,9 @@ class Communicator {
 
   void abort() const { check(moeCommAbort(require()), get()); }
   void setTimeout(std::int32_t timeoutMs) const { check(moeCommSetTimeout(require(), timeoutMs), get()); }
+  // Collective. The window's memory goes back to the system, and fresh memory comes to the same addresses.
+  void suspend() const { check(moeCommSuspend(require()), get()); }
+  void resume() const { check(moeCommResume(require()), get()); }
   // `path` nullptr: in config.dumpFolder.
   void dump(const char* path = nullptr) const { check(moeCommDump(require(), path), get()); }
 

@@ -452,6 +452,8 @@ PROTOTYPES = {
     "moeCommDestroy": (moeResult_t, [moeComm_t]),
     "moeCommAbort": (moeResult_t, [moeComm_t]),
     "moeCommSetTimeout": (moeResult_t, [moeComm_t, c_int32]),
+    "moeCommSuspend": (moeResult_t, [moeComm_t]),
+    "moeCommResume": (moeResult_t, [moeComm_t]),
     "moeCommDump": (moeResult_t, [moeComm_t, c_char_p]),
     "moeCommGetAsyncError": (moeResult_t, [moeComm_t, POINTER(moeResult_t)]),
     "moeGetLimits": (moeResult_t, [moeComm_t, POINTER(moeLimits_t)]),

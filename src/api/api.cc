@@ -137,6 +137,16 @@ moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs) {
   return moe::guardAlive(commOf(comm), [&] { commOf(comm)->setTimeout(timeoutMs); });
 }
 
+moeResult_t moeCommSuspend(moeComm_t comm) {
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guardAlive(commOf(comm), [&] { commOf(comm)->suspend(); });
+}
+
+moeResult_t moeCommResume(moeComm_t comm) {
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guardAlive(commOf(comm), [&] { commOf(comm)->resume(); });
+}
+
 moeResult_t moeCommDump(moeComm_t comm, const char* path) {
   if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guard(commOf(comm), [&] { commOf(comm)->dump(path); });
@@ -197,6 +207,7 @@ moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const moeHandle
   if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guardAlive(commOf(comm), [&] {
     moe::require(handle != nullptr, "handle is NULL");
+    commOf(comm)->requireAwake("moeHandleCreate");
     const moeHandleConfig_t defaults = MOE_HANDLE_CONFIG_INITIALIZER;
     const moeHandleConfig_t own = moe::readStruct(config, "config", defaults);
     *handle = reinterpret_cast<moeHandle_t>(commOf(comm)->add(std::make_unique<Handle>(*commOf(comm), own)));
@@ -228,7 +239,7 @@ moeResult_t moeHandleSetPlacement(moeHandle_t handle, const moePlacement_t* plac
 moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                      moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::traced(handleOf(handle), "moeRoute", [&](auto&) {
+  return moe::tracedAwake(handleOf(handle), "moeRoute", [&](auto&) {
     moe::route(*handleOf(handle), {topkIdx, topkWeights, tokens}, stream);
   });
 }
@@ -236,7 +247,7 @@ moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkW
 moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                              const moeDispatchArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::traced(handleOf(handle), "moeRouteDispatch", [&](std::int64_t& rowBytes) {
+  return moe::tracedAwake(handleOf(handle), "moeRouteDispatch", [&](std::int64_t& rowBytes) {
     if (tokens == moeTokensRefused) return moe::refuseRouteDispatch(*handleOf(handle), stream);
     const moe::DispatchRequest own(args);
     rowBytes = rowBytesOf(own.args);
@@ -291,7 +302,7 @@ moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arrivals) {
 
 moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::traced(handleOf(handle), "moeDispatch", [&](std::int64_t& rowBytes) {
+  return moe::tracedAwake(handleOf(handle), "moeDispatch", [&](std::int64_t& rowBytes) {
     const moe::DispatchRequest own(args);
     rowBytes = rowBytesOf(own.args);
     moe::dispatch(*handleOf(handle), own, stream);
@@ -300,7 +311,7 @@ moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeSt
 
 moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::traced(handleOf(handle), "moeCombine", [&](std::int64_t& rowBytes) {
+  return moe::tracedAwake(handleOf(handle), "moeCombine", [&](std::int64_t& rowBytes) {
     const moe::CombineRequest own(args);
     rowBytes = rowBytesOf(own.args);
     moe::combine(*handleOf(handle), own, stream);
@@ -309,7 +320,7 @@ moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStre
 
 moeResult_t moeComplete(moeHandle_t handle, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::traced(handleOf(handle), "moeComplete", [&](auto&) { handleOf(handle)->complete(stream); });
+  return moe::tracedAwake(handleOf(handle), "moeComplete", [&](auto&) { handleOf(handle)->complete(stream); });
 }
 
 moeResult_t moeCompleteDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream) {

@@ -161,4 +161,13 @@ moeResult_t traced(Handle* handle, const char* call, Body&& body) noexcept {
   return result;
 }
 
+// The same for calls that need the window's memory.
+template <class Body>
+moeResult_t tracedAwake(Handle* handle, const char* call, Body&& body) noexcept {
+  return traced(handle, call, [&](std::int64_t& rowBytes) {
+    handle->comm().requireAwake(call);
+    body(rowBytes);
+  });
+}
+
 }  // namespace moe

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
+#include "backend/address_range.h"
 #include "backend/backend.h"
 #include "backend/snapshot.h"
 #include "backend/window_port.h"
@@ -19,19 +19,22 @@ Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, i
 void clearDevice(std::uint8_t* memory, std::size_t bytes, int device);
 Memory allocatePinned(std::size_t bytes, int device);
 
-// Memory that processes map through a file descriptor (CUDA's virtual memory management). A mapping keeps the memory
-// alive, so it may outlive its owner. An address that is used again may be other memory.
-struct SharedDeviceMemory {
-  Memory memory;
-  std::size_t bytes;  // as it is mapped: a multiple of the device's granularity
-  Fd fd;
+// Addresses for memory that processes map through a file descriptor (CUDA's virtual memory management). A mapping keeps
+// the memory alive, so it may outlive its owner.
+class DeviceRange : public AddressRange {
+ public:
+  // Maps fresh memory, which is not cleared, into the range. Returns its descriptor, which keeps the memory too. Throws
+  // moeCudaError, and leaves the range without memory.
+  virtual Fd mapNew() = 0;
 };
 
-// Not cleared. Nothing, with the reason in `why`, where device or driver cannot allocate or export such memory.
-std::optional<SharedDeviceMemory> allocateSharedDevice(std::size_t bytes, int device, std::string* why);
+// A range for at least `bytes` bytes, without memory. Its size is a multiple of the device's granularity. NULL, with
+// the reason in `why`, where device or driver cannot allocate or export such memory.
+std::shared_ptr<DeviceRange> reserveDevice(std::size_t bytes, int device, std::string* why);
 
-// Maps such memory of another process for `device`. Throws moeCudaError; `whose` names the memory.
-Memory mapSharedDevice(int fd, std::size_t bytes, int device, const std::string& whose);
+// The same for the memory of another process, whose size its owner has told. Throws moeCudaError; `whose` names the
+// memory.
+std::shared_ptr<DeviceRange> reserveForPeer(std::size_t bytes, int device, const std::string& whose);
 
 // Lets kernels reach pages of host memory that is not CUDA's: see Backend::shareWithSteps.
 Memory shareHostPages(void* begin, std::size_t bytes, HostPages kind, int device);

@@ -79,51 +79,82 @@ class Handle {
   CUmemGenericAllocationHandle handle_;
 };
 
-// Maps the memory of a handle at an address of the driver's choice, for `device`.
-Memory mapHandle(const Handle& handle, std::size_t bytes, int device, const std::string& whose) {
-  const Driver& driver = Driver::get();
-  CUdeviceptr at = 0;
-  check(driver.reserve(&at, bytes, 0, 0, 0), "cuMemAddressReserve", whose);
-  const CUresult mapped = driver.map(at, bytes, 0, handle.get(), 0);
-  if (mapped != CUDA_SUCCESS) driver.giveBack(at, bytes);
-  check(mapped, "cuMemMap", whose);
-  Memory memory(reinterpret_cast<std::uint8_t*>(at), [bytes, device](std::uint8_t* p) {  // NOLINT(performance-*)
-    const DeviceScope scope(device);
-    const auto address = reinterpret_cast<CUdeviceptr>(p);
-    Driver::get().unmap(address, bytes);
-    Driver::get().giveBack(address, bytes);
-  });
-  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  check(driver.setAccess(at, bytes, &access, 1), "cuMemSetAccess", whose);
-  return memory;
-}
+class SharedRange final : public DeviceRange {
+ public:
+  SharedRange(std::size_t bytes, int device, std::string whose) : device_(device), whose_(std::move(whose)) {
+    CUdeviceptr at = 0;
+    check(Driver::get().reserve(&at, bytes, 0, 0, 0), "cuMemAddressReserve", whose_);
+    base_ = reinterpret_cast<std::uint8_t*>(at);  // NOLINT(performance-no-int-to-ptr)
+    bytes_ = bytes;
+  }
+  ~SharedRange() override {
+    const DeviceScope scope(device_);
+    if (mapped_) Driver::get().unmap(address(), bytes_);
+    Driver::get().giveBack(address(), bytes_);
+  }
 
-SharedDeviceMemory allocate(std::size_t bytes, int device) {
-  const Driver& driver = Driver::get();
-  const std::string whose = "the window";
+  void unmap() override {
+    if (!mapped_) return;
+    const DeviceScope scope(device_);
+    check(Driver::get().unmap(address(), bytes_), "cuMemUnmap", whose_);
+    mapped_ = false;
+  }
+
+  void map(int fd) override {
+    const DeviceScope scope(device_);
+    CUmemGenericAllocationHandle imported{};
+    // The driver takes the descriptor's number for a pointer.
+    check(Driver::get().importFrom(&imported, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),  // NOLINT
+                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+          "cuMemImportFromShareableHandle", whose_);
+    mapHandle(Handle(imported));
+  }
+
+  Fd mapNew() override {
+    const DeviceScope scope(device_);
+    const CUmemAllocationProp properties = propertiesOf(device_);
+    CUmemGenericAllocationHandle created{};
+    check(Driver::get().create(&created, bytes_, &properties, 0), "cuMemCreate", whose_);
+    const Handle handle(created);
+    int fd = -1;
+    check(Driver::get().exportTo(&fd, handle.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+          "cuMemExportToShareableHandle", whose_);
+    Fd owned(fd);
+    mapHandle(handle);
+    return owned;
+  }
+
+ private:
+  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(base_); }
+
+  void mapHandle(const Handle& handle) {
+    check(Driver::get().map(address(), bytes_, 0, handle.get(), 0), "cuMemMap", whose_);
+    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device_}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUresult allowed = Driver::get().setAccess(address(), bytes_, &access, 1);
+    if (allowed != CUDA_SUCCESS) Driver::get().unmap(address(), bytes_);
+    check(allowed, "cuMemSetAccess", whose_);
+    mapped_ = true;
+  }
+
+  int device_;
+  std::string whose_;
+};
+
+std::size_t wholeBytes(std::size_t bytes, int device, const std::string& whose) {
   const CUmemAllocationProp properties = propertiesOf(device);
   std::size_t granularity = 0;
-  check(driver.granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+  check(Driver::get().granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
         "cuMemGetAllocationGranularity", whose);
-  const auto whole =
-      static_cast<std::size_t>(roundUp(static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(granularity)));
-  CUmemGenericAllocationHandle created{};
-  check(driver.create(&created, whole, &properties, 0), "cuMemCreate", whose);
-  const Handle handle(created);
-  int fd = -1;
-  check(driver.exportTo(&fd, handle.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), "cuMemExportToShareableHandle",
-        whose);
-  Fd owned(fd);
-  return {mapHandle(handle, whole, device, whose), whole, std::move(owned)};
+  return static_cast<std::size_t>(roundUp(static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(granularity)));
 }
 
 }  // namespace
 
-std::optional<SharedDeviceMemory> allocateSharedDevice(std::size_t bytes, int device, std::string* why) {
+std::shared_ptr<DeviceRange> reserveDevice(std::size_t bytes, int device, std::string* why) {
   const DeviceScope scope(device);
   const auto lacks = [&](const char* what) {
     *why = what;
-    return std::nullopt;
+    return nullptr;
   };
   if (!Driver::get().whole) return lacks("the driver has no virtual memory management");
   if (!has(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device) ||
@@ -134,24 +165,20 @@ std::optional<SharedDeviceMemory> allocateSharedDevice(std::size_t bytes, int de
     return lacks("adapters could not reach memory that is shared by a file descriptor");
   }
   try {
-    return allocate(bytes, device);
+    const std::string whose = "the window";
+    return std::make_shared<SharedRange>(wholeBytes(bytes, device, whose), device, whose);
   } catch (const Error& error) {
     *why = error.what();
-    return std::nullopt;
+    return nullptr;
   }
 }
 
-Memory mapSharedDevice(int fd, std::size_t bytes, int device, const std::string& whose) {
+std::shared_ptr<DeviceRange> reserveForPeer(std::size_t bytes, int device, const std::string& whose) {
   const DeviceScope scope(device);
   if (!Driver::get().whole) {
     throw Error(moeCudaError, "cannot map " + whose + ": the driver has no virtual memory management");
   }
-  CUmemGenericAllocationHandle imported{};
-  // The driver takes the descriptor's number for a pointer.
-  check(Driver::get().importFrom(&imported, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),  // NOLINT
-                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-        "cuMemImportFromShareableHandle", whose);
-  return mapHandle(Handle(imported), bytes, device, whose);
+  return std::make_shared<SharedRange>(bytes, device, whose);
 }
 
 }  // namespace moe

@@ -1,6 +1,7 @@
 // A window in GPU memory. Processes map it by a file descriptor or, if the caller allocates it or the driver lacks
 // that, by CUDA IPC. Threads of one process use its address.
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <cstring>
 
@@ -31,14 +32,14 @@ class CudaWindow final : public Window {
   CudaWindow(std::size_t bytes, const Allocator& allocator, int device, WindowSharing sharing)
       : bytes_(bytes), device_(device) {
     if (!allocator && sharing != WindowSharing::ipc && share()) return;
-    if (allocator) why_ = "the caller allocates it";
+    callers_ = static_cast<bool>(allocator);
+    if (callers_) why_ = "the caller allocates it";
     if (sharing == WindowSharing::fd) throw Error(moeUnsupported, "MOECOMM_WINDOW is fd, but " + why_);
     memory_ = allocateDevice(bytes, allocator, moeMemoryWindow, device);
   }
 
-  int fd() const override { return fd_.get(); }
   std::string sharing() const override {
-    if (fd_) return Window::sharing();
+    if (range_) return Window::sharing();
     return why_.empty() ? "CUDA IPC" : "CUDA IPC, as " + why_;
   }
 
@@ -49,8 +50,8 @@ class CudaWindow final : public Window {
     std::memcpy(card->deviceUuid.data(), properties.uuid.bytes, card->deviceUuid.size());
     card->sharedOwner = reinterpret_cast<std::uint64_t>(&memory_);
     card->bytes = bytes_;
-    card->sharedBytes = sharedBytes_;
-    if (fd_) return;
+    card->sharedBytes = rangeBytes();
+    if (range_) return;
     cudaIpcMemHandle_t handle{};
     checkCuda(cudaIpcGetMemHandle(&handle, memory_.get()), "cannot export the window (cudaIpcGetMemHandle)");
     static_assert(sizeof handle == 64);
@@ -67,7 +68,9 @@ class CudaWindow final : public Window {
       return openSameProcess(peer);
     }
     if (peer.sharedBytes != 0) {
-      return {mapSharedDevice(fetch(rank).get(), peer.sharedBytes, device_, whose), moeTransportCudaIpc};
+      const std::shared_ptr<AddressRange> range = reserveForPeer(peer.sharedBytes, device_, whose);
+      range->map(fetch(rank).get());
+      return {memoryOf(range), moeTransportCudaIpc, range};
     }
     cudaIpcMemHandle_t handle;
     std::memcpy(&handle, peer.ipcHandle.data(), sizeof handle);
@@ -83,14 +86,41 @@ class CudaWindow final : public Window {
             moeTransportCudaIpc};
   }
 
+  std::string whyFixed() const override {
+    if (range_) return "";
+    if (callers_) return kCallersMemory;
+    return fmt::format(
+        "is shared by {}, so its memory cannot change under the addresses that other ranks have mapped: "
+        "make each rank a process, without MOECOMM_WINDOW=ipc, or destroy the communicator instead",
+        sharing());
+  }
+
+  void takeAnew() override {
+    Fd fd = shared_->mapNew();
+    try {
+      clearDevice(range_->base(), bytes_, device_);
+    } catch (...) {
+      range_->unmap();
+      throw;
+    }
+    fd_ = std::move(fd);
+  }
+
  private:
   // False, and why_ says why, if there is no memory that a descriptor shares.
   bool share() {
-    std::optional<SharedDeviceMemory> shared = allocateSharedDevice(bytes_, device_, &why_);
-    if (!shared) return false;
-    fd_ = std::move(shared->fd);
-    sharedBytes_ = shared->bytes;
-    memory_ = std::move(shared->memory);
+    shared_ = reserveDevice(bytes_, device_, &why_);
+    if (!shared_) return false;
+    range_ = shared_;
+    try {
+      Fd fd = shared_->mapNew();
+      fd_ = std::move(fd);
+    } catch (const Error& error) {
+      why_ = error.what();
+      range_.reset();
+      return false;
+    }
+    memory_ = memoryOf(range_);
     clearDevice(memory_.get(), bytes_, device_);
     return true;
   }
@@ -113,9 +143,9 @@ class CudaWindow final : public Window {
 
   std::size_t bytes_;
   int device_;
-  Fd fd_;  // empty: the window is shared by IPC
-  std::uint64_t sharedBytes_ = 0;
-  std::string why_;  // why the window is shared by IPC
+  bool callers_ = false;                 // the caller allocates the window
+  std::shared_ptr<DeviceRange> shared_;  // range_; NULL: the window is shared by IPC
+  std::string why_;                      // why it is
 };
 
 }  // namespace

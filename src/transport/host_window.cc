@@ -16,13 +16,6 @@
 namespace moe {
 namespace {
 
-Memory mapShared(int fd, std::size_t bytes, const std::string& whose) {
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (address == MAP_FAILED) throw systemError("cannot map " + std::to_string(bytes) + " bytes of " + whose);
-  ::madvise(address, bytes, MADV_HUGEPAGE);  // where the kernel supports it; otherwise nothing is lost
-  return {static_cast<std::uint8_t*>(address), [bytes](std::uint8_t* p) { ::munmap(p, bytes); }};
-}
-
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Fd makeFile(std::size_t bytes) {
@@ -51,6 +44,38 @@ void requireWindowFile(int fd, std::uint64_t bytes, const std::string& whose) {
                                   " bytes, but its owner announced " + std::to_string(bytes));
 }
 
+// The first map() chooses the addresses.
+class HostRange final : public AddressRange {
+ public:
+  HostRange(std::size_t bytes, std::string whose) : whose_(std::move(whose)) { bytes_ = bytes; }
+  ~HostRange() override {
+    if (base_ != nullptr) ::munmap(base_, bytes_);
+  }
+
+  // The reservation takes the place of the mapping at once, so that no other mapping of the process can get there.
+  void unmap() override {
+    if (!mapped_) return;
+    constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (::mmap(base_, bytes_, PROT_NONE, kReserved, -1, 0) == MAP_FAILED) {
+      throw systemError("cannot unmap " + whose_ + ", whose addresses must stay reserved");
+    }
+    mapped_ = false;
+  }
+
+  void map(int fd) override {
+    requireWindowFile(fd, bytes_, whose_);
+    const int flags = base_ == nullptr ? MAP_SHARED : MAP_SHARED | MAP_FIXED;
+    void* address = ::mmap(base_, bytes_, PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (address == MAP_FAILED) throw systemError("cannot map " + std::to_string(bytes_) + " bytes of " + whose_);
+    base_ = static_cast<std::uint8_t*>(address);
+    mapped_ = true;
+    ::madvise(address, bytes_, MADV_HUGEPAGE);  // where the kernel supports it; otherwise nothing is lost
+  }
+
+ private:
+  std::string whose_;
+};
+
 class HostWindow final : public Window {
  public:
   HostWindow(std::size_t bytes, const Allocator& allocator) : bytes_(bytes) {
@@ -59,11 +84,10 @@ class HostWindow final : public Window {
       std::memset(memory_.get(), 0, bytes);
       return;
     }
-    fd_ = makeFile(bytes);
-    memory_ = mapShared(fd_.get(), bytes, "the window");
+    range_ = std::make_shared<HostRange>(bytes, "the window");
+    takeAnew();
+    memory_ = memoryOf(range_);
   }
-
-  int fd() const override { return fd_.get(); }
 
   void describe(WindowCard* card) const override {
     card->sharedOwner = reinterpret_cast<std::uint64_t>(&memory_);
@@ -73,19 +97,26 @@ class HostWindow final : public Window {
   PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd& fetch) const override {
     const std::string whose = "the window of rank " + std::to_string(rank);
     if (mine.host.sameProcess(peer.host)) return openSameProcess(peer);
-    if (!fd_) {
+    if (!range_) {
       throw Error(moeUnsupported, whose + " is in another process: config.allocate with the host backend needs all " +
                                       "ranks in one process");
     }
     requireSameHost(rank, mine, peer);
-    const Fd fd = fetch(rank);
-    requireWindowFile(fd.get(), peer.bytes, whose);
-    return {mapShared(fd.get(), peer.bytes, whose), moeTransportShm};
+    const auto range = std::make_shared<HostRange>(peer.bytes, whose);
+    range->map(fetch(rank).get());
+    return {memoryOf(range), moeTransportShm, range};
+  }
+
+  std::string whyFixed() const override { return range_ ? "" : kCallersMemory; }
+
+  void takeAnew() override {
+    Fd fd = makeFile(bytes_);
+    range_->map(fd.get());
+    fd_ = std::move(fd);
   }
 
  private:
   std::size_t bytes_;
-  Fd fd_;
 };
 
 }  // namespace

@@ -65,6 +65,18 @@ class RemoteTransport {
   // after a failure, or when giveUp() says so. Peers may still put words to this rank that nobody waits for. They must
   // not report a failure if such a put fails, or if this rank has left meanwhile.
   virtual void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept = 0;
+
+  // ---- While the window has no memory. Only transports that register no memory with adapters support it ----
+
+  // Why the window's memory must stay as long as this transport, as the end of a sentence about the window; empty: it
+  // may go while the transport is still.
+  virtual std::string whyFixed() const;
+  // Collective, for use when no step runs any more on any rank. Returns when everything that this rank has put has
+  // arrived. When it has returned on all ranks, no thread touches a window until steps put again. Throws moeTimeout at
+  // the deadline or when giveUp() says so, and names a peer.
+  virtual void becomeStill(const Deadline&, const std::function<bool()>&) {}
+  // Called when all ranks are still, and before any of them may leave.
+  virtual void goOn() noexcept {}
 };
 
 // The transport of this kind, a moeTransport value. Throws moeUnsupported with the reason if there is none here.

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 
+#include "backend/address_range.h"
 #include "backend/backend.h"
 #include "backend/options.h"
 #include "base/deadline.h"
@@ -50,10 +51,18 @@ struct WindowCard {
 struct PeerWindow {
   Memory memory;  // keeps the mapping alive
   int transport = moeTransportSelf;
+  // The mapping, if its memory can change under the same addresses. NULL: the peer is this rank or a thread of this
+  // process, so its own range changes; or the mapping is fixed (Window::whyFixed).
+  std::shared_ptr<AddressRange> range = nullptr;
 };
 
 // Fetches the file descriptor that a rank of this host serves.
 using FetchFd = std::function<Fd(int rank)>;
+
+// What Window::whyFixed says of memory of the caller's allocator.
+inline constexpr const char* kCallersMemory =
+    "is memory of config.allocate, which only the caller can give back: leave config.allocate NULL, or destroy the "
+    "communicator instead";
 
 class Window {
  public:
@@ -62,13 +71,29 @@ class Window {
   std::uint8_t* base() const { return memory_.get(); }
   const Memory& memory() const { return memory_; }
   // The descriptor that peers fetch, or -1.
-  virtual int fd() const { return -1; }
+  int fd() const { return fd_.get(); }
   // How processes map it, for the log.
   virtual std::string sharing() const { return "a file descriptor"; }
   // Fills in how peers reach this window.
   virtual void describe(WindowCard* card) const = 0;
   // Maps the window of `rank`. Throws moeUnsupported if it cannot be reached by loads and stores.
   virtual PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd& fetch) const = 0;
+
+  // ---- Memory that changes while the addresses stay, here and where peers have mapped the window ----
+
+  // Why that is impossible, as the end of a sentence about the window; empty: it is possible.
+  virtual std::string whyFixed() const = 0;
+  // Gives the memory back to the system, with the descriptor. No step may be running, and peers must have unmapped it:
+  // a mapping keeps the memory.
+  void giveBack() {
+    range_->unmap();
+    fd_.reset();
+  }
+  // Takes fresh memory, which is zero, to the same addresses. Peers fetch its descriptor. Throws, and leaves the window
+  // without memory.
+  virtual void takeAnew() = 0;
+  // The bytes of memory that giveBack() gives back.
+  std::size_t rangeBytes() const { return range_ ? range_->bytes() : 0; }
 
  protected:
   static void requireSameHost(int rank, const WindowCard& mine, const WindowCard& peer) {
@@ -81,7 +106,10 @@ class Window {
     return {*reinterpret_cast<const Memory*>(peer.sharedOwner),  // NOLINT(performance-no-int-to-ptr)
             moeTransportDirect};
   }
+
   Memory memory_;
+  std::shared_ptr<AddressRange> range_;  // NULL: the memory is fixed
+  Fd fd_;                                // of the range's memory
 };
 
 std::unique_ptr<Window> makeHostWindow(std::size_t bytes, const Allocator& allocator);

@@ -40,7 +40,8 @@ const std::vector<Address>& Bootstrap::addressesOf(int rank) const {
 
 void Bootstrap::requireCollectives(const char* what) const {
   if (left_) throw Error(moeInvalidUsage, fmt::format("rank {} has left the group: {}", rank(), what));
-  if (monitor_) throw Error(moeInvalidUsage, fmt::format("{} is not possible once the monitor runs", what));
+  if (!monitor_ || monitor_->resting()) return;
+  throw Error(moeInvalidUsage, fmt::format("{} is not possible while the monitor runs", what));
 }
 
 std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::uint8_t> mine, const char* what) {
@@ -115,10 +116,22 @@ Fd Bootstrap::fetchFdFrom(int rank, Deadline deadline) {
 void Bootstrap::startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick,
                              std::chrono::milliseconds tick, const std::vector<HostIdentity>& processes) {
   requireCollectives("startMonitor");
+  if (monitor_) throw Error(moeInvalidUsage, "startMonitor is not possible twice");
   stopServingFd();
   tick = std::max(tick, std::chrono::milliseconds(1));
   monitor_ =
       std::make_unique<Monitor>(*node_, Monitor::Callbacks{std::move(onFailure), std::move(onTick), tick}, processes);
+}
+
+void Bootstrap::holdMonitor(std::chrono::milliseconds timeout) noexcept {
+  monitor_->rest();
+  node_->setTimeout(timeout);
+  fetchEnd_ = Deadline::after(timeout * 3 / 4);
+}
+
+void Bootstrap::releaseMonitor() noexcept {
+  stopServingFd();
+  monitor_->goOn();
 }
 
 void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence) {

@@ -3,9 +3,9 @@
 // It uses sockets only. The communicator (src/comm) is its only user. node.h (the tree), rendezvous_server.h and
 // handshake.h explain how it works.
 //
-// Sequence: join; any number of allGather, barrier, serveFd, fetchFdFrom; startMonitor; ...; leave. One thread at a
-// time, unless a function says otherwise. If a rank leaves before all others have finished their collectives, these
-// fail.
+// Sequence: join; any number of allGather, barrier, serveFd, fetchFdFrom; startMonitor; ...; leave. Between
+// startMonitor and leave, holdMonitor allows collectives again, until releaseMonitor. One thread at a time, unless a
+// function says otherwise. If a rank leaves before all others have finished their collectives, these fail.
 #pragma once
 
 #include <chrono>
@@ -90,6 +90,12 @@ class Bootstrap {
   void startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick = {},
                     std::chrono::milliseconds tick = std::chrono::milliseconds(10),
                     const std::vector<HostIdentity>& processes = {});
+
+  // After startMonitor: stops the background thread, so that this thread may run collectives, serve descriptors and
+  // fetch them. Every rank must do so within `timeout`, which is the timeout of these collectives. Callbacks come again
+  // after releaseMonitor. It stops serving, and reports what was learned meanwhile.
+  void holdMonitor(std::chrono::milliseconds timeout) noexcept;
+  void releaseMonitor() noexcept;
 
   // Any thread, never blocks. Tells every other rank, which learns it by onFailure or by an exception in its
   // collective. Before startMonitor, this rank's next collective or leave sends it, and a collective that is running

@@ -49,6 +49,11 @@ class Mailbox : public Source {
     leaveAsked_.store(true);
     wake();
   }
+  // Ends the poll that the thread is in.
+  void wake() noexcept {
+    const std::uint64_t one = 1;
+    (void)!::write(event_.get(), &one, sizeof(one));  // if it is full, the thread is already awake
+  }
   bool leaveAsked() const noexcept { return leaveAsked_.load(); }
 
   std::vector<Failure> take() {
@@ -67,11 +72,6 @@ class Mailbox : public Source {
   }
 
  private:
-  void wake() noexcept {
-    const std::uint64_t one = 1;
-    (void)!::write(event_.get(), &one, sizeof(one));  // if it is full, the thread is already awake
-  }
-
   Fd event_;
   std::size_t index_ = 0;
   std::mutex mutex_;

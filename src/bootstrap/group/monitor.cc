@@ -63,9 +63,31 @@ void ProcessWatch::serve(const PollSet& set) {
 
 Monitor::Monitor(Node& node, Callbacks callbacks, const std::vector<HostIdentity>& processes)
     : node_(node), callbacks_(std::move(callbacks)), reparent_(node), processes_(node.group().rank, processes) {
-  node_.endCollectives();
   node_.addSource(processes_);
+  start();
+}
+
+void Monitor::start() {
   thread_ = startQuietThread([this] { run(); });
+}
+
+void Monitor::rest() noexcept {
+  restAsked_ = true;
+  node_.mailbox().wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Monitor::goOn() noexcept {
+  restAsked_ = false;
+  if (ended_) return;
+  try {
+    start();
+  } catch (...) {  // NOLINT: it is reported
+    reportCurrentError([this](moeResult_t result, const std::string& sentence) {
+      ended_ = true;
+      giveUp({node_.group().rank, result, sentence});
+    });
+  }
 }
 
 void Monitor::stop(const Company& company) noexcept {
@@ -77,10 +99,12 @@ void Monitor::stop(const Company& company) noexcept {
 void Monitor::run() {
   const int rank = node_.group().rank;
   try {
-    watch();
+    if (!watch()) return;
+    ended_ = true;
     findParentBeforeLeaving();
     node_.sayGoodbye(Deadline::after(kGoodbye));
   } catch (...) {  // NOLINT: it is reported
+    ended_ = true;
     reportCurrentError([&](moeResult_t result, const std::string& sentence) {
       const bool roomy = sentence != kNoMemory;  // room for more words
       giveUp({rank, result, roomy ? fmt::format("rank {}: its monitor has failed: {}", rank, sentence) : sentence});
@@ -110,9 +134,11 @@ bool Monitor::mayLeave() {
   return true;
 }
 
-void Monitor::watch() {
+// Returns true if the rank leaves, and false if the thread rests.
+bool Monitor::watch() {
   Deadline tick = Deadline::after(callbacks_.tick);
   while (!mayLeave()) {
+    if (restAsked_) return false;
     // These come first, because some may be from before the start.
     for (const Failure& failure : node_.takeNewFailures()) report(failure);
     reparent_.step();
@@ -127,6 +153,7 @@ void Monitor::watch() {
     node_.round(wait);
   }
   for (const Failure& failure : node_.takeNewFailures()) report(failure);
+  return true;
 }
 
 // Runs after the round in which the end was seen, because events of that round may be older.

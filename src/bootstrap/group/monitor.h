@@ -3,6 +3,7 @@
 // The callbacks run on its thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -70,9 +71,16 @@ class Monitor {
   // requests that.
   void stop(const Company& company = {}) noexcept;
 
+  // Ends the thread, without a goodbye. Until goOn(), the caller may use the node. Not for the callbacks.
+  void rest() noexcept;
+  // Starts the thread again. If that fails, it reports this as a failure of this rank.
+  void goOn() noexcept;
+  bool resting() const { return restAsked_.load(); }
+
  private:
+  void start();
   void run();
-  void watch();
+  bool watch();
   void lookAtProcesses();
   bool mayLeave();
   void report(const Failure& failure) noexcept;
@@ -85,6 +93,8 @@ class Monitor {
   ProcessWatch processes_;
   Company company_;                 // read when leaving has been asked for
   std::optional<Deadline> waited_;  // bounds the wait for company_, once this rank has announced that it will leave
+  std::atomic<bool> restAsked_ = false;
+  bool ended_ = false;  // the thread has said goodbye; read when it does not run
   std::thread thread_;
 };
 

@@ -14,7 +14,8 @@
 // live. A neighbour that does not answer is to blame. If all answer, the rank at the end of the chain of late waits is.
 //
 // Collectives: every blob goes up the tree alone, as soon as it comes, so that the root knows which ranks are missing.
-// When all have arrived, the root sends them down.
+// When all have arrived, the root sends them down. Outside a collective, too, blobs go up and stay at the root, because
+// other ranks may start one first.
 #pragma once
 
 #include <atomic>
@@ -126,8 +127,9 @@ class Node {
   // See Bootstrap. `what` names the operation in sentences.
   std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine, const char* what,
                                                    Deadline deadline);
-  void endCollectives() { collectivesOver_ = true; }  // ignores blobs of ranks that start another one
-  void throwIfBroken(const char* what) const;         // throws if a rank has failed or left
+  // The timeout that sentences name, and after which connections count as dead.
+  void setTimeout(std::chrono::milliseconds timeout) { group_.timeout = timeout; }
+  void throwIfBroken(const char* what) const;  // throws if a rank has failed or left
   bool broken() const { return firstFailure_ || firstLeft_; }
 
   // Logs once that ranks which look for a new parent cannot connect, because this process lacks descriptors or memory.
@@ -226,7 +228,6 @@ class Node {
 
   Gather gather_;
   std::vector<SharedBytes> heldForParent_;
-  bool collectivesOver_ = false;
   bool warnedOfShortage_ = false;
 };
 

@@ -114,7 +114,6 @@ void Node::sendResults() {
 }
 
 void Node::handleGather(Peer& peer, const Frame& frame) {
-  if (collectivesOver_) return;
   if (peer.rank < group_.rank || !gather_.plausible(frame.sequence)) return violate(peer, "an unexpected blob");
   if (!isRoot()) {
     return sendUp(share(FrameType::gather, static_cast<int>(frame.rank), frame.payload, frame.sequence));

@@ -75,6 +75,13 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::chrono::milliseconds timeout() const noexcept;
   void setTimeout(std::int32_t timeoutMs);
 
+  // Gives the memory of all windows back, and takes fresh memory to the same addresses. Collective. They throw an
+  // AgreedError (rounds.h) if nothing has changed. After any other failure the communicator has failed.
+  void suspend();
+  void resume();
+  // Throws moeInvalidUsage while the window has no memory; `call` is named.
+  void requireAwake(const char* call) const;
+
   // Writes the latest steps to `path`; NULL: to the file of the configured folder. Any thread.
   void dump(const char* path);
 
@@ -108,6 +115,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
 
  private:
   friend class CommInit;
+  friend class CommSleep;
   Comm() = default;
 
   void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
@@ -121,6 +129,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void lookForLeavers() noexcept;
   bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
+  // Operations of this rank that await moeComplete.
+  int pendingOperations() const;
   // NULL until there is memory for it.
   WaitOrders* orders() const { return reinterpret_cast<WaitOrders*>(orders_.get()); }
   // The failure record of the local room's steps. It follows the record of the group's steps.
@@ -144,6 +154,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::unique_ptr<Room> localRoom_;
   std::vector<std::shared_ptr<void>> handles_;
   bool hasReaders_ = false;
+  std::atomic<bool> suspended_ = false;
+  std::vector<Flag> keptWords_;  // of the window, while it has no memory: words.h
   std::atomic<bool> stepFailureTaken_ = false;
   std::unique_ptr<FlightRecorder> recorder_;
   ClockOffset toRank0_;

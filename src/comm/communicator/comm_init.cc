@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "comm/communicator/comm.h"
+#include "comm/communicator/rounds.h"
 #include "comm/config/config.h"
 #include "comm/config/tuning_file.h"
 #include "comm/recorder/watch.h"
@@ -38,22 +39,11 @@ std::string disagreement(const AgreedValues& first, const AgreedValues& other, i
   return {};
 }
 
-// The outcome of a round on one rank.
-struct Outcome {
-  std::int32_t result = moeSuccess;
-  char sentence[508] = {};
-};
-
 // Rank 0's tuning file. Empty bytes stand for it on other ranks.
 struct TuningCard {
   Outcome outcome;
   ModeLimits limits = untuned();
 };
-
-template <class Card>
-std::span<const std::uint8_t> asBytes(const Card& card) {
-  return {reinterpret_cast<const std::uint8_t*>(&card), sizeof(card)};
-}
 
 }  // namespace
 
@@ -78,9 +68,11 @@ class CommInit {
   std::unique_ptr<Comm> build() {
     try {
       return buildTogether();
+    } catch (const AgreedError&) {
+      throw;
     } catch (...) {
-      const Error error = allKnow_ ? currentError() : currentErrorOf(comm_->rank());
-      if (!allKnow_) comm_->bootstrap_->announceIfFirst(error);
+      const Error error = currentErrorOf(comm_->rank());
+      comm_->bootstrap_->announceIfFirst(error);
       throw Error(error);
     }
   }
@@ -92,28 +84,22 @@ class CommInit {
     logStage("all ranks have met, and are configured alike");
     chooseDomains();
     if (!sharesClock_) comm_->toRank0_ = measureClock(*comm_->bootstrap_);
-    together([&] { makeWindow(); });
+    together(*comm_->bootstrap_, [&] { makeWindow(); });
     logStage("all ranks have their windows");
     exchangeCards();
-    together([&] { openWindows(); });
+    together(*comm_->bootstrap_, [&] { openWindows(); });
     logStage("all ranks of a domain have mapped their windows");
     comm_->bootstrap_->stopServingFd();
     if (comm_->room_.shape.domains() > 1) connectDomains();
     makeView();
-    together([&] { comm_->startWatch(); });  // others may look from now on
-    comm_->bootstrap_->barrier();            // no rank writes to a window before its owner is ready
+    together(*comm_->bootstrap_, [&] { comm_->startWatch(); });  // others may look from now on
+    comm_->bootstrap_->barrier();                                // no rank writes to a window before its owner is ready
     startMonitor();
     comm_->log_->write(moeLogInfo, "init", "joined {} ranks in {} ms, backend {}, window {} bytes", comm_->nranks(),
                        milliseconds(), comm_->backend_->kind() == moeBackendCuda ? "cuda" : "host",
                        comm_->room_.view.at.totalBytes);
     comm_->log_->write(moeLogInfo, "init", "peers: {}", describePeers(*comm_));
     return std::move(comm_);
-  }
-
-  // A failure that every rank finds by itself and words alike.
-  Error ofAll(moeResult_t result, const std::string& sentence) {
-    allKnow_ = true;
-    return Error(result, sentence);
   }
 
   void chooseBackend() {
@@ -132,7 +118,8 @@ class CommInit {
     const auto first = readCard<AgreedValues>(all.front(), 0);
     for (int rank = 1; rank < comm_->nranks(); ++rank) {
       const auto other = readCard<AgreedValues>(all[static_cast<std::size_t>(rank)], rank);
-      if (const std::string why = disagreement(first, other, rank); !why.empty()) throw ofAll(moeInvalidUsage, why);
+      if (const std::string why = disagreement(first, other, rank); !why.empty())
+        throw AgreedError(moeInvalidUsage, why);
     }
   }
 
@@ -140,7 +127,7 @@ class CommInit {
   void agreeOnTuning() {
     const std::string& path = comm_->config_.tuningFile;
     TuningCard mine;
-    if (comm_->rank() == 0 && !path.empty()) mine.outcome = outcomeOf([&] { mine.limits = readTuningFile(path); });
+    if (comm_->rank() == 0 && !path.empty()) mine.outcome = outcomeOf(0, [&] { mine.limits = readTuningFile(path); });
     const auto all = comm_->bootstrap_->allGather(comm_->rank() == 0 ? asBytes(mine) : std::span<const std::uint8_t>());
     const auto card = readCard<TuningCard>(all.front(), 0);
     throwIfFailed(card.outcome);
@@ -148,44 +135,6 @@ class CommInit {
     if (card.limits == untuned()) return;
     comm_->log_->write(moeLogInfo, "init", "mode AUTO: thresholds from the tuning file of rank 0{}",
                        comm_->rank() == 0 ? ", " + path : "");
-  }
-
-  template <class Card>
-  static Card readCard(const std::vector<std::uint8_t>& bytes, int rank) {
-    Card card;
-    if (bytes.size() != sizeof card) {
-      throw Error(moeInvalidUsage, fmt::format("moeCommInit: rank {} runs a different version of the library", rank));
-    }
-    std::memcpy(&card, bytes.data(), sizeof card);
-    return card;
-  }
-
-  template <class Work>
-  Outcome outcomeOf(Work work) const {
-    Outcome outcome;
-    try {
-      work();
-    } catch (...) {
-      const Error error = currentErrorOf(comm_->rank());
-      outcome.result = error.result();
-      fmt::format_to_n(outcome.sentence, sizeof outcome.sentence - 1, "{}", error.what());
-    }
-    return outcome;
-  }
-
-  void throwIfFailed(Outcome outcome) {
-    outcome.sentence[sizeof outcome.sentence - 1] = 0;
-    if (outcome.result != moeSuccess) throw ofAll(static_cast<moeResult_t>(outcome.result), outcome.sentence);
-  }
-
-  // Runs `work` on every rank. If it fails anywhere, every rank throws the reason of the first rank that failed.
-  template <class Work>
-  void together(Work work) {
-    const Outcome mine = outcomeOf(work);
-    const auto all = comm_->bootstrap_->allGather(asBytes(mine));
-    for (int rank = 0; rank < comm_->nranks(); ++rank) {
-      throwIfFailed(readCard<Outcome>(all[static_cast<std::size_t>(rank)], rank));
-    }
   }
 
   // Domains are consecutive ranks, all of the same size. By default a domain has as many ranks as possible that share a
@@ -209,7 +158,7 @@ class CommInit {
     if (comm_->config_.domainSize == 0) {
       while (nranks % size != 0 || !shareHosts(size)) --size;
     } else if (!shareHosts(size)) {
-      throw ofAll(
+      throw AgreedError(
           moeInvalidUsage,
           fmt::format(
               "moeCommInit: config.domainSize is {}, but a domain of that many consecutive ranks spans several hosts",
@@ -301,9 +250,9 @@ class CommInit {
     const int asked = comm.config_.transport;
     const std::vector<int> kinds = asked != 0 ? std::vector{asked} : fastestFirst(comm.backend_->kind());
     const GatherReasons gather = [&](const std::string& mine) { return gatherTexts(mine); };
-    together([&] { comm.remote_ = makeFirstPossible(remoteSetup(), kinds, gather); });
+    together(*comm_->bootstrap_, [&] { comm.remote_ = makeFirstPossible(remoteSetup(), kinds, gather); });
     const auto cards = comm.bootstrap_->allGather(comm.remote_->card());
-    together([&] { connectTo(cards); });
+    together(*comm_->bootstrap_, [&] { connectTo(cards); });
     comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.room_.shape.domains(),
                      comm.room_.shape.domainSize, nameOfTransport(comm.remote_->kind()));
   }
@@ -408,7 +357,6 @@ class CommInit {
   bootstrap::HostIdentity self_{};
   bool sharesProcess_ = false;  // with a rank of its domain
   bool sharesClock_ = false;    // all ranks run on one kernel
-  bool allKnow_ = false;        // true: all ranks know of the failure that is being thrown
 };
 
 void requireRanks(int nranks) {

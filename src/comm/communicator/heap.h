@@ -54,6 +54,9 @@ class WindowHeap {
   void close() noexcept { open_ = false; }
   bool isOpen() const noexcept { return open_; }
 
+  // While the window has no memory, take() refuses with moeInvalidUsage.
+  void setAsleep(bool asleep) noexcept { asleep_ = asleep; }
+
   int device() const noexcept { return device_; }
 
  private:
@@ -61,7 +64,7 @@ class WindowHeap {
   std::uint8_t* begin_;
   std::uint64_t bytes_;
   int device_;
-  std::atomic<bool> open_ = true;
+  std::atomic<bool> open_ = true, asleep_ = false;
   mutable std::mutex mutex_;
   Heap heap_;
 };

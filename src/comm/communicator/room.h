@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 
 #include "backend/backend.h"
 #include "device/view/shape.h"
@@ -63,6 +64,10 @@ class OutstandingOperations {
     at(Series::htCombines) = Outstanding(combines);
   }
 
+  // Operations that await their completion.
+  int count() const {
+    return std::accumulate(all_.begin(), all_.end(), 0, [](int sum, const auto& of) { return sum + of.count(); });
+  }
   const Outstanding& of(Series series) const { return all_[static_cast<std::size_t>(series)]; }
   // The first of `areas` staging areas that no operation uses; kNotStaged: there is none.
   int freeStaging(int areas) const {

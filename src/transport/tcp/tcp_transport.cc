@@ -59,6 +59,24 @@ class TcpTransport final : public RemoteTransport {
     group_.setFinished();
   }
 
+  std::string whyFixed() const override { return ""; }
+
+  void becomeStill(const Deadline& deadline, const std::function<bool()>& giveUp) override {
+    drain(deadline, giveUp);
+    for (const auto& peer : group_.peers()) {
+      if (peer->drained) continue;
+      throw Error(moeTimeout, fmt::format("what it has put to rank {} did not arrive in time", peer->rank));
+    }
+  }
+
+  // Every peer has sent its drain frame, and it has been answered. From now on a closed connection is a death again.
+  void goOn() noexcept override {
+    for (const auto& peer : group_.peers()) {
+      peer->leaving = false;
+      peer->drained = false;
+    }
+  }
+
  private:
   TcpRing& ringOf(const TcpPeer& peer) { return *rings_[static_cast<std::size_t>(peer.rank) % rings_.size()]; }
 

@@ -14,6 +14,13 @@
 
 namespace moe::test {
 
+// Calls that were recorded instead of run.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual void replay() = 0;  // in the arena's stream
+};
+
 // Memory for the backend's calls, freed with the arena. Each rank has one.
 class Arena {
  public:
@@ -22,6 +29,10 @@ class Arena {
   virtual void download(void* to, const void* from, std::size_t bytes) = 0;
   virtual void synchronize() = 0;
   virtual moeStream_t stream() = 0;
+  // GPU: records what `calls` queues in the stream. NULL on the host.
+  virtual std::unique_ptr<Graph> record(const std::function<void()>&) { return nullptr; }
+  // GPU: bytes of memory that nobody has, by any process. 0 on the host.
+  virtual std::size_t freeBytes() { return 0; }
 
   void* take(std::size_t bytes);  // aligned to 256 bytes, filled with 0xA5
 

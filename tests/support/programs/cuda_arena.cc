@@ -18,6 +18,26 @@ void check(cudaError_t error, const char* what) {
 // queues of their own. Otherwise work would wait behind a kernel that waits for this work.
 [[maybe_unused]] const int queuesOfAGpu = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
+class CudaGraph final : public Graph {
+ public:
+  CudaGraph(cudaStream_t stream, const std::function<void()>& calls) : stream_(stream) {
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    calls();
+    check(cudaStreamEndCapture(stream, &graph_), "cudaStreamEndCapture");
+    check(cudaGraphInstantiate(&executable_, graph_, 0), "cudaGraphInstantiate");
+  }
+  ~CudaGraph() override {
+    cudaGraphExecDestroy(executable_);
+    cudaGraphDestroy(graph_);
+  }
+  void replay() override { check(cudaGraphLaunch(executable_, stream_), "cudaGraphLaunch"); }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
 // One piece of memory, taken before any communication. Allocating GPU memory waits for the device, where a peer's
 // kernel may be waiting for this very rank.
 class CudaArena final : public Arena {
@@ -41,6 +61,14 @@ class CudaArena final : public Arena {
   }
   void synchronize() override { check(cudaStreamSynchronize(stream_), "synchronize"); }
   moeStream_t stream() override { return stream_; }
+  std::unique_ptr<Graph> record(const std::function<void()>& calls) override {
+    return std::make_unique<CudaGraph>(stream_, calls);
+  }
+  std::size_t freeBytes() override {
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return free;
+  }
 
  private:
   static constexpr std::size_t kBytes = std::size_t{96} << 20;

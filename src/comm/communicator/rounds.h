@@ -1,0 +1,75 @@
+// Rounds of work that all ranks of a communicator do together: comm_init.cc and sleep.cc. Each ends with an exchange of
+// outcomes, so that every rank knows of every rank's failure, and all give up for the same reason.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "bootstrap/group/bootstrap.h"
+
+namespace moe {
+
+// A failure that every rank knows, in the same words. Nobody has to be told.
+class AgreedError : public Error {
+ public:
+  using Error::Error;
+};
+
+// The outcome of a round on one rank.
+struct Outcome {
+  std::int32_t result = moeSuccess;
+  char sentence[508] = {};
+};
+
+template <class Card>
+std::span<const std::uint8_t> asBytes(const Card& card) {
+  return {reinterpret_cast<const std::uint8_t*>(&card), sizeof(card)};
+}
+
+template <class Card>
+Card readCard(const std::vector<std::uint8_t>& bytes, int rank) {
+  Card card;
+  if (bytes.size() != sizeof card) {
+    throw Error(moeInvalidUsage, fmt::format("moeCommInit: rank {} runs a different version of the library", rank));
+  }
+  std::memcpy(&card, bytes.data(), sizeof card);
+  return card;
+}
+
+template <class Work>
+Outcome outcomeOf(int rank, Work work) {
+  Outcome outcome;
+  try {
+    work();
+  } catch (...) {
+    const Error error = currentErrorOf(rank);
+    outcome.result = error.result();
+    fmt::format_to_n(outcome.sentence, sizeof outcome.sentence - 1, "{}", error.what());
+  }
+  return outcome;
+}
+
+inline void throwIfFailed(Outcome outcome) {
+  outcome.sentence[sizeof outcome.sentence - 1] = 0;
+  if (outcome.result == moeSuccess) return;
+  throw AgreedError(static_cast<moeResult_t>(outcome.result), outcome.sentence);
+}
+
+// Runs `work` on every rank. If it fails anywhere, every rank throws the AgreedError of the first rank that failed. An
+// exception of another type means that the group is broken.
+template <class Work>
+void together(bootstrap::Bootstrap& group, Work work) {
+  const Outcome mine = outcomeOf(group.rank(), work);
+  const auto all = group.allGather(asBytes(mine));
+  for (int rank = 0; rank < group.nranks(); ++rank) {
+    throwIfFailed(readCard<Outcome>(all[static_cast<std::size_t>(rank)], rank));
+  }
+}
+
+}  // namespace moe

@@ -1,0 +1,186 @@
+// Gives the memory of all windows back to the system, and takes fresh memory to the same addresses later (decision
+// 0121). Both are collective. The words that outlast a step stay in host memory meanwhile.
+#include <fmt/format.h>
+
+#include "comm/communicator/comm.h"
+#include "comm/communicator/rounds.h"
+#include "comm/communicator/words.h"
+
+namespace moe {
+namespace {
+
+// While it lives, this thread runs collectives.
+class MonitorHeld {
+ public:
+  MonitorHeld(bootstrap::Bootstrap& group, std::chrono::milliseconds timeout) : group_(group) {
+    group.holdMonitor(timeout);
+  }
+  ~MonitorHeld() { group_.releaseMonitor(); }
+  MonitorHeld(const MonitorHeld&) = delete;
+  MonitorHeld& operator=(const MonitorHeld&) = delete;
+
+ private:
+  bootstrap::Bootstrap& group_;
+};
+
+}  // namespace
+
+class CommSleep {
+ public:
+  explicit CommSleep(Comm& comm) : comm_(comm) {}
+
+  void suspend() {
+    if (comm_.suspended_) throw Error(moeInvalidUsage, "moeCommSuspend: the communicator is suspended already");
+    const MonitorHeld held(*comm_.bootstrap_, comm_.timeout());
+    reporting([&] { together(group(), [&] { requireIdle(); }); });
+    reportingAll([&] { layDown(); });
+    comm_.log_->write(moeLogInfo, "comm",
+                      "suspended: {} bytes of the window are given back, {} bytes of words are kept, after {:.1f} ms",
+                      window().rangeBytes(), comm_.keptWords_.size() * sizeof(Flag), milliseconds());
+  }
+
+  void resume() {
+    if (!comm_.suspended_) throw Error(moeInvalidUsage, "moeCommResume: the communicator is not suspended");
+    const MonitorHeld held(*comm_.bootstrap_, comm_.timeout());
+    reporting([&] {
+      try {
+        together(group(), [&] { takeMemory(); });
+        together(group(), [&] { mapPeers(); });
+      } catch (const AgreedError&) {
+        giveUp();
+        throw;
+      }
+    });
+    comm_.keptWords_ = {};
+    comm_.heap_->setAsleep(false);
+    comm_.suspended_ = false;
+    comm_.log_->write(moeLogInfo, "comm", "resumed: the window has {} bytes of fresh memory, after {:.1f} ms",
+                      window().rangeBytes(), milliseconds());
+  }
+
+ private:
+  bootstrap::Bootstrap& group() { return *comm_.bootstrap_; }
+  Window& window() { return *comm_.room_.window; }
+  Deadline deadline() const { return Deadline::after(comm_.timeout()); }
+
+  // Runs a part that all ranks run. An outcome on which they agree leaves the communicator as it was. Any other failure
+  // ends it, because the ranks are no longer in step.
+  template <class Part>
+  void reporting(Part part) {
+    try {
+      part();
+    } catch (const AgreedError&) {
+      throw;
+    } catch (...) {
+      const Error error = currentErrorOf(comm_.rank());
+      group().announceIfFirst(error);
+      comm_.fail(error.result(), error.what(), false);
+      throw Error(error);
+    }
+  }
+  // The same for a part from which there is no way back: every failure ends the communicator.
+  template <class Part>
+  void reportingAll(Part part) {
+    reporting([&] {
+      try {
+        part();
+      } catch (const AgreedError& error) {
+        comm_.fail(error.result(), error.what(), false);
+        throw;
+      }
+    });
+  }
+
+  // Throws unless this rank's memory can go now.
+  void requireIdle() {
+    const int pending = comm_.pendingOperations();
+    if (pending > 0) {
+      throw Error(moeInvalidUsage,
+                  fmt::format("moeCommSuspend: {} of this rank's operations {} moeComplete: complete {} first", pending,
+                              pending == 1 ? "awaits" : "await", pending == 1 ? "it" : "them"));
+    }
+    std::string why = window().whyFixed();
+    if (why.empty() && comm_.remote_) why = comm_.remote_->whyFixed();
+    if (!why.empty()) throw Error(moeUnsupported, "moeCommSuspend: the window " + why);
+    comm_.backend_->synchronize();
+    if (const moeResult_t result = comm_.status(); result != moeSuccess) throw Error(result, comm_.errors_.sentence());
+  }
+
+  // No step runs on any rank. Other ranks may still read this window until all have unmapped it.
+  void layDown() {
+    if (comm_.remote_) {
+      together(group(), [&] { comm_.remote_->becomeStill(deadline(), [&] { return comm_.status() != moeSuccess; }); });
+      comm_.remote_->goOn();
+    }
+    comm_.suspended_ = true;
+    comm_.heap_->setAsleep(true);
+    comm_.hasReaders_ = false;  // all steps of all ranks have ended
+    together(group(), [&] {
+      keepWords();
+      unmapPeers();
+    });
+    together(group(), [&] { window().giveBack(); });
+  }
+
+  void keepWords() {
+    comm_.keptWords_.resize(lastingWords(comm_.layout()));
+    comm_.backend_->readWords(comm_.keptWords_.data(), words(), comm_.keptWords_.size());
+  }
+  Flag* words() { return reinterpret_cast<Flag*>(window().base()); }
+
+  void unmapPeers() {
+    for (const Peer& peer : comm_.peers_) {
+      if (peer.window.range) peer.window.range->unmap();
+    }
+  }
+
+  // Peers map the window in the next round, so they see the words of this one.
+  void takeMemory() {
+    window().takeAnew();
+    comm_.backend_->copyToPrivate(words(), comm_.keptWords_.data(), comm_.keptWords_.size() * sizeof(Flag));
+    group().serveFd(window().fd());
+  }
+
+  void mapPeers() {
+    for (int rank = 0; rank < comm_.nranks(); ++rank) {
+      const PeerWindow& peer = comm_.peers_[static_cast<std::size_t>(rank)].window;
+      if (peer.range) peer.range->map(group().fetchFdFrom(rank, deadline()).get());
+    }
+  }
+
+  // All ranks stay asleep, because one of them has no memory.
+  void giveUp() {
+    group().stopServingFd();
+    unmapPeers();
+    window().giveBack();
+  }
+
+  double milliseconds() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  Comm& comm_;
+};
+
+int Comm::pendingOperations() const {
+  return room_.operations.count() + (localRoom_ ? localRoom_->operations.count() : 0);
+}
+
+void Comm::suspend() {
+  CommSleep(*this).suspend();
+}
+
+void Comm::resume() {
+  CommSleep(*this).resume();
+}
+
+void Comm::requireAwake(const char* call) const {
+  if (!suspended_) return;
+  throw Error(moeInvalidUsage,
+              fmt::format("{}: the communicator is suspended (moeCommSuspend), so its window has no memory: call "
+                          "moeCommResume on all ranks first",
+                          call));
+}
+
+}  // namespace moe
