@@ -42,6 +42,7 @@ step_math() { check math "$math"; }
 step_api() {
   check api-threads "$api" --gtest_filter='*Cuda*'
   check api-processes "$moerun" -n 4 "$api" --gtest_filter='*Step.*Cuda*'
+  check sleep-processes "$moerun" -n 2 "$api" --gtest_filter='*Sleep*Cuda*:*SleepCallsOnGpus*'
   # The program reports wrong sums, and how long before the end of dispatch its experts started.
   check expert-overlap "$moerun" -n 4 "$(find_program moecomm_example_overlap)"
 }

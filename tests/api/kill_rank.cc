@@ -31,7 +31,8 @@ struct Options {
 
   bool cuda() const { return backend == "cuda"; }
   bool dies() const { return rank == victim; }
-  bool stops() const { return point == "stuck" || point == "stuck-inside"; }  // instead of dying
+  bool stops() const { return point.starts_with("stuck"); }  // instead of dying
+  bool sleeps() const { return point == "asleep" || point == "stuck-asleep" || point == "waking"; }
 };
 
 [[noreturn]] void die() {
@@ -82,6 +83,14 @@ LoopSettings settingsOf(const Options& o) {
     if (o.point == "inside" && i == 5) dieLater(o);
     if (o.point == "stuck" && i == 20) stop(o);
     if (o.point == "stuck-inside" && i == 5) later(o, stop);
+  };
+  settings.betweenSteps = [&o](moeComm_t comm, int i) {
+    if (!o.sleeps() || i % 5 != 0) return moeSuccess;
+    if (const moeResult_t asleep = moeCommSuspend(comm); asleep != moeSuccess) return asleep;
+    if (o.dies() && o.point == "asleep" && i == 20) die();
+    if (o.dies() && o.point == "stuck-asleep" && i == 20) stop(o);
+    if (o.dies() && o.point == "waking" && i == 20) dieLater(o);
+    return moeCommResume(comm);
   };
   return settings;
 }
@@ -166,7 +175,8 @@ int main(int argc, char** argv) {
   moe::test::Options options;
   CLI::App app("One rank of a group of which a member is killed");
   app.add_option("--point", options.point)
-      ->check(CLI::IsMember({"never", "init", "between", "inside", "stuck", "stuck-inside"}));
+      ->check(CLI::IsMember(
+          {"never", "init", "between", "inside", "stuck", "stuck-inside", "asleep", "waking", "stuck-asleep"}));
   app.add_option("--backend", options.backend)->check(CLI::IsMember({"host", "cuda"}));
   app.add_option("--mode", options.mode)->check(CLI::IsMember({"ht", "ll"}));
   app.add_option("--directory", options.directory)->required();

@@ -53,6 +53,7 @@ if [ "${KILL_ROUNDS:-all}" = few ]; then
   round --point inside --victim $((nranks - 1)) --delay-ms 7 --mode ll
   round --point stuck --victim $((nranks - 1)) --mode ht --timeout-ms 2000
   round --point stuck --victim 0 --mode ll --timeout-ms 2000
+  round --point asleep --victim 0 --mode ll
 elif [ "${KILL_ROUNDS:-all}" = steps ]; then
   round --point between --victim 0 --mode ht --timeout-ms 20000
   round --point inside --victim $((nranks - 1)) --delay-ms 7 --mode ll --timeout-ms 20000
@@ -63,11 +64,14 @@ else
     for mode in ht ll; do
       round --point between --victim $victim --mode $mode
       for delay in 1 7 20; do round --point inside --victim $victim --delay-ms $delay --mode $mode; done
+      round --point asleep --victim $victim --mode $mode
+      for delay in 0 2 9; do round --point waking --victim $victim --delay-ms $delay --mode $mode; done
     done
   done
   for victim in 0 $((nranks - 1)); do
     for mode in ht ll; do
       round --point stuck --victim $victim --mode $mode --timeout-ms 2000
+      round --point stuck-asleep --victim $victim --mode $mode --timeout-ms 2000
       for delay in 1 7; do
         round --point stuck-inside --victim $victim --delay-ms $delay --mode $mode --timeout-ms 2000
       done

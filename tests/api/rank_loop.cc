@@ -133,7 +133,8 @@ LoopEnd loopUntilFailure(const LoopSettings& settings, moeComm_t comm, Arena& ar
   for (int i = 0; end.result == moeSuccess && i < settings.stepsMax; ++i) {
     if (i % every == 0) loop.writeRows(i);
     settings.beforeStep(i);
-    end.result = loop.step(comm);
+    end.result = settings.betweenSteps(comm, i);
+    if (end.result == moeSuccess) end.result = loop.step(comm);
     if (end.result != moeSuccess) break;
     ++end.steps;
     if ((i + 1) % every != 0) continue;

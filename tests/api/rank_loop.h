@@ -17,6 +17,7 @@ struct LoopSettings {
   bool cuda = false;
   int stepsMax = std::numeric_limits<int>::max();
   std::function<void(int)> beforeStep = [](int) {};
+  std::function<moeResult_t(moeComm_t, int)> betweenSteps = [](moeComm_t, int) { return moeSuccess; };
   std::function<void(moeComm_t)> afterSteps = [](moeComm_t) {};
   std::function<void(bool)> inLibrary = [](bool) {};  // true before calls that may fail, false after them
 };

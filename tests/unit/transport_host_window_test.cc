@@ -2,8 +2,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
 
+#include "support/base/mappings.h"
 #include "support/base/process_limit.h"
 #include "transport/window.h"
 #include "unit/bootstrap_world.h"
@@ -87,6 +89,86 @@ TEST(HostWindow, AFileOfAnotherSizeIsNotMapped) {
     EXPECT_EQ(outcome.sentence,
               "the window of rank 1 is a file of " + std::to_string(bytes) + " bytes, but its owner announced 65536");
   }
+}
+
+// ---- Memory that changes under the same addresses ----
+
+TEST(HostWindow, TakesFreshMemoryToTheSameAddresses) {
+  const auto window = makeHostWindow(kWindowBytes, {});
+  std::uint8_t* const base = window->base();
+  EXPECT_EQ(window->whyFixed(), "");
+  EXPECT_EQ(window->rangeBytes(), kWindowBytes);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(base[0], 0);
+    EXPECT_EQ(base[kWindowBytes - 1], 0);
+    std::memset(base, 1, kWindowBytes);
+    window->giveBack();
+    EXPECT_LT(window->fd(), 0);
+    const Mapping reserved = mappingAt(base);
+    EXPECT_GE(reserved.bytes, kWindowBytes);
+    EXPECT_FALSE(reserved.accessible);
+    EXPECT_EQ(reserved.residentBytes, 0U);
+    window->takeAnew();
+    EXPECT_EQ(window->base(), base);
+    EXPECT_GE(window->fd(), 0);
+  }
+}
+
+// A peer's mapping, too, keeps its addresses, and is of the memory that the owner has now.
+TEST(HostWindow, IsMappedAnewByPeersAtTheSameAddresses) {
+  const auto mine = makeHostWindow(kWindowBytes, {}), theirs = makeHostWindow(kWindowBytes, {});
+  const auto fetch = [&](int) { return Fd(::fcntl(theirs->fd(), F_DUPFD_CLOEXEC, 0)); };
+  const PeerWindow peer = mine->open(1, cardOf(*mine, 100), cardOf(*theirs, 101), fetch);
+  ASSERT_NE(peer.range, nullptr);
+  std::uint8_t* const at = peer.memory.get();
+  EXPECT_EQ(peer.range->base(), at);
+  at[5] = 7;
+  EXPECT_EQ(theirs->base()[5], 7);
+  peer.range->unmap();
+  EXPECT_FALSE(peer.range->mapped());
+  EXPECT_FALSE(mappingAt(at).accessible);
+  theirs->giveBack();
+  theirs->takeAnew();
+  peer.range->map(fetch(1).get());
+  EXPECT_EQ(at[5], 0);
+  at[6] = 8;
+  EXPECT_EQ(theirs->base()[6], 8);
+  EXPECT_EQ(theirs->base()[5], 0);
+}
+
+TEST(HostWindow, ThatGetsNoMemoryStaysReservedAndMayTryAgain) {
+  const auto window = makeHostWindow(kWindowBytes, {});
+  window->giveBack();
+  {
+    const ProcessLimit limit(RLIMIT_FSIZE, 4096);
+    EXPECT_EQ(outcomeOf([&] { window->takeAnew(); }).result, moeSystemError);
+  }
+  EXPECT_LT(window->fd(), 0);
+  EXPECT_FALSE(mappingAt(window->base()).accessible);
+  EXPECT_GE(mappingAt(window->base()).bytes, kWindowBytes);
+  window->giveBack();  // there is nothing to give
+  window->takeAnew();
+  EXPECT_EQ(window->base()[0], 0);
+}
+
+// A peer that announces another size, or passes a file that could be cut, must not be mapped into the range.
+TEST(HostWindow, AnewMapsOnlyAFileOfTheSameSizeThatIsSealed) {
+  const auto mine = makeHostWindow(kWindowBytes, {}), theirs = makeHostWindow(kWindowBytes, {});
+  const auto fetch = [&](int) { return Fd(::fcntl(theirs->fd(), F_DUPFD_CLOEXEC, 0)); };
+  const PeerWindow peer = mine->open(1, cardOf(*mine, 100), cardOf(*theirs, 101), fetch);
+  peer.range->unmap();
+  EXPECT_EQ(outcomeOf([&] { peer.range->map(fileOf(kWindowBytes, 0).get()); }).result, moeRemoteError);
+  const Fd small = fileOf(4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  EXPECT_EQ(outcomeOf([&] { peer.range->map(small.get()); }).result, moeRemoteError);
+  EXPECT_FALSE(mappingAt(peer.memory.get()).accessible);
+}
+
+TEST(HostWindow, OfTheCallersAllocatorIsFixed) {
+  const Allocator allocator{[](void*, std::size_t bytes, std::int32_t) { return std::aligned_alloc(256, bytes); },
+                            [](void*, void* memory, std::size_t, std::int32_t) { std::free(memory); }, nullptr};
+  const auto window = makeHostWindow(kWindowBytes, allocator);
+  EXPECT_TRUE(window->whyFixed().starts_with("is memory of config.allocate")) << window->whyFixed();
+  EXPECT_EQ(window->rangeBytes(), 0U);
 }
 
 }  // namespace

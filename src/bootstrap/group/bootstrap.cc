@@ -59,12 +59,12 @@ std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::u
   }
 }
 
-std::vector<std::vector<std::uint8_t>> Bootstrap::allGather(std::span<const std::uint8_t> mine) {
+std::vector<std::vector<std::uint8_t>> Bootstrap::allGather(std::span<const std::uint8_t> mine, const char* what) {
   if (mine.size() > kPayloadBytesMax) {
     throw Error(moeInvalidArgument,
                 fmt::format("a blob of {} bytes exceeds the {} bytes of an all-gather", mine.size(), kPayloadBytesMax));
   }
-  return collect(mine, "the all-gather");
+  return collect(mine, what);
 }
 
 void Bootstrap::barrier() {

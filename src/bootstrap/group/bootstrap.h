@@ -65,8 +65,9 @@ class Bootstrap {
   int nranks() const;
 
   // Collective, before startMonitor. Blob sizes may differ; each is at most 16 MiB. The result has one blob per rank.
-  // Throws as join does. After a failure all later collectives throw it again.
-  std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine);
+  // Throws as join does; the sentence of a timeout names `what`. After a failure all later collectives throw it again.
+  std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine,
+                                                   const char* what = "the all-gather");
   void barrier();
 
   // For use between collectives: handles what has arrived, without waiting. Throws what a collective would throw if a

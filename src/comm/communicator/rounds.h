@@ -62,11 +62,11 @@ inline void throwIfFailed(Outcome outcome) {
 }
 
 // Runs `work` on every rank. If it fails anywhere, every rank throws the AgreedError of the first rank that failed. An
-// exception of another type means that the group is broken.
+// exception of another type means that the group is broken; `what` names the round if a rank does not come.
 template <class Work>
-void together(bootstrap::Bootstrap& group, Work work) {
+void together(bootstrap::Bootstrap& group, Work work, const char* what = "the all-gather") {
   const Outcome mine = outcomeOf(group.rank(), work);
-  const auto all = group.allGather(asBytes(mine));
+  const auto all = group.allGather(asBytes(mine), what);
   for (int rank = 0; rank < group.nranks(); ++rank) {
     throwIfFailed(readCard<Outcome>(all[static_cast<std::size_t>(rank)], rank));
   }

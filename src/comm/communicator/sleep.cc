@@ -27,12 +27,13 @@ class MonitorHeld {
 
 class CommSleep {
  public:
-  explicit CommSleep(Comm& comm) : comm_(comm) {}
+  // `call` is named in sentences.
+  CommSleep(Comm& comm, const char* call) : comm_(comm), call_(call) {}
 
   void suspend() {
     if (comm_.suspended_) throw Error(moeInvalidUsage, "moeCommSuspend: the communicator is suspended already");
     const MonitorHeld held(*comm_.bootstrap_, comm_.timeout());
-    reporting([&] { together(group(), [&] { requireIdle(); }); });
+    reporting([&] { inRound([&] { requireIdle(); }); });
     reportingAll([&] { layDown(); });
     comm_.log_->write(moeLogInfo, "comm",
                       "suspended: {} bytes of the window are given back, {} bytes of words are kept, after {:.1f} ms",
@@ -44,8 +45,8 @@ class CommSleep {
     const MonitorHeld held(*comm_.bootstrap_, comm_.timeout());
     reporting([&] {
       try {
-        together(group(), [&] { takeMemory(); });
-        together(group(), [&] { mapPeers(); });
+        inRound([&] { takeMemory(); });
+        inRound([&] { mapPeers(); });
       } catch (const AgreedError&) {
         giveUp();
         throw;
@@ -62,6 +63,11 @@ class CommSleep {
   bootstrap::Bootstrap& group() { return *comm_.bootstrap_; }
   Window& window() { return *comm_.room_.window; }
   Deadline deadline() const { return Deadline::after(comm_.timeout()); }
+
+  template <class Work>
+  void inRound(Work work) {
+    together(group(), work, call_);
+  }
 
   // Runs a part that all ranks run. An outcome on which they agree leaves the communicator as it was. Any other failure
   // ends it, because the ranks are no longer in step.
@@ -109,17 +115,17 @@ class CommSleep {
   // No step runs on any rank. Other ranks may still read this window until all have unmapped it.
   void layDown() {
     if (comm_.remote_) {
-      together(group(), [&] { comm_.remote_->becomeStill(deadline(), [&] { return comm_.status() != moeSuccess; }); });
+      inRound([&] { comm_.remote_->becomeStill(deadline(), [&] { return comm_.status() != moeSuccess; }); });
       comm_.remote_->goOn();
     }
     comm_.suspended_ = true;
     comm_.heap_->setAsleep(true);
     comm_.hasReaders_ = false;  // all steps of all ranks have ended
-    together(group(), [&] {
+    inRound([&] {
       keepWords();
       unmapPeers();
     });
-    together(group(), [&] { window().giveBack(); });
+    inRound([&] { window().giveBack(); });
   }
 
   void keepWords() {
@@ -161,6 +167,7 @@ class CommSleep {
 
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   Comm& comm_;
+  const char* call_;
 };
 
 int Comm::pendingOperations() const {
@@ -168,11 +175,11 @@ int Comm::pendingOperations() const {
 }
 
 void Comm::suspend() {
-  CommSleep(*this).suspend();
+  CommSleep(*this, "moeCommSuspend").suspend();
 }
 
 void Comm::resume() {
-  CommSleep(*this).resume();
+  CommSleep(*this, "moeCommResume").resume();
 }
 
 void Comm::requireAwake(const char* call) const {
