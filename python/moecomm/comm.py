@@ -240,6 +240,24 @@ class Communicator(Membership):
         with self.native as pointer:
             errors.check(library(), library().moeCommSetTimeout(pointer, timeout_ms), pointer)
 
+    def suspend(self) -> None:
+        """Gives the memory of all ranks' windows back to the system until resume(). Collective. Handles, routes, plans
+        and captured graphs stay. Window memory, that of pools too, must not be touched meanwhile, and is zeros afterwards.
+        Calls that need it raise InvalidUsage. Waits for all work of this rank's GPU.
+
+        Raises InvalidUsage (an operation of a rank awaits complete(), or the communicator is suspended) or Unsupported
+        (memory that cannot change: see moeCommSuspend). Nothing has changed then, on any rank."""
+        with self.native as pointer:
+            errors.check(library(), library().moeCommSuspend(pointer), pointer)
+
+    def resume(self) -> None:
+        """Takes fresh memory to the addresses of all ranks' windows, after suspend(). Collective.
+
+        Raises InvalidUsage (the communicator is not suspended), SystemFailure or CudaError (a rank gets no memory: all
+        stay suspended, and the call may be repeated)."""
+        with self.native as pointer:
+            errors.check(library(), library().moeCommResume(pointer), pointer)
+
     def dump(self, path: Optional[str] = None) -> None:
         """Writes this rank's latest steps to a file, for moe_trace. Also after a failure. Any thread.
 

@@ -265,7 +265,34 @@ print("done")
 """
 
 
+def suspended(rank):
+    """A Buffer of two communicators sleeps. Handles of dispatches before that work afterwards, and their rows are torch's
+    own memory."""
+    buffer = make()
+    x, ids, weights = inputs(rank)
+    received = send(buffer, x, ids, weights)
+    buffer.low_latency_dispatch(x, ids, x.shape[0], EXPERTS, use_fp8=False)
+    assert len(buffer.routes._groups) == 2
+    buffer.suspend()
+    refuses(moecomm.InvalidUsage, "the communicator is suspended", send, buffer, x, ids, weights)
+    refuses(moecomm.InvalidUsage, "the Buffer is suspended already", buffer.suspend)
+    buffer.resume()
+    backward(rank, buffer, x, ids, received)
+    again = send(buffer, x, ids, weights)
+    assert torch.equal(again[0], received[0])
+    rows, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, x.shape[0], EXPERTS, use_fp8=False)
+    sums = buffer.low_latency_combine(rows, ids, torch.ones_like(weights), handle)[0]
+    copies = (ids >= 0).sum(dim=1, keepdim=True)
+    assert torch.equal(sums, (x.float() * copies).to(x.dtype))
+    buffer.suspend()
+    buffer.destroy()
+    refuses(moecomm.InvalidUsage, "has been destroyed", buffer.resume)
+
+
 class DeepEpLifetimeTest(RanksTest):
+    def test_handles_outlive_the_sleep_of_a_buffer(self):
+        self.run_ranks(suspended)
+
     def test_handles_of_training_live_until_their_backward_pass(self):
         self.run_ranks(training)
 

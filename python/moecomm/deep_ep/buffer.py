@@ -89,6 +89,17 @@ class Buffer(HighThroughput, LowLatency):
             raise errors.InvalidUsage("destroy() is called, but explicitly_destroy is False")
         self.routes.release()
 
+    def suspend(self) -> None:
+        """Gives the window memory of all ranks back until resume(), for an engine that sleeps. Not in DeepEP. Collective.
+        Handles and captured graphs stay. Calls meanwhile raise InvalidUsage. Raises what Communicator.suspend raises;
+        then nothing has changed."""
+        self.routes.suspend()
+
+    def resume(self) -> None:
+        """Takes fresh memory to the same addresses. Not in DeepEP. Collective. Raises what Communicator.resume raises.
+        After that it may be called again."""
+        self.routes.resume()
+
     # ---- Sizes, streams and masks ------------------------------------------------------------------------------------
 
     @staticmethod

@@ -163,6 +163,7 @@ class Routes:
         self._in_flight: int = settings["in_flight"]
         self._ll_in_flight: int = settings["low_latency_in_flight"]
         self._groups: List[Group] = []
+        self._asleep: List[Group] = []  # the groups that suspend() has suspended and resume() has not resumed
         self._tokens_seen = 0  # the most tokens of a rank that were too many for a communicator
         self._closed = False
         self.known: Forms[Any] = Forms()  # by the form of a call's arguments; a known form needs no check
@@ -267,11 +268,33 @@ class Routes:
         if any(group.has_failed() for group in (*self._groups, *others)) and STAYS_FAILED not in sentence:
             error.args = (f"{sentence}. {STAYS_FAILED}",)
 
+    def suspend(self) -> None:
+        """Suspends all communicators, or none. Collective: all ranks have made the same ones, in the same order."""
+        self.require_open()
+        if self._asleep:
+            raise errors.InvalidUsage("the Buffer is suspended already")
+        try:
+            for group in self._groups:
+                group.comm.suspend()
+                self._asleep.append(group)
+        except errors.MoeError:
+            if not any(group.has_failed() for group in self._groups):
+                self.resume()
+            raise
+
+    def resume(self) -> None:
+        """Resumes those that are suspended. Collective. After a failure it goes on where it has stopped."""
+        self.require_open()
+        while self._asleep:
+            self._asleep[-1].comm.resume()
+            self._asleep.pop()
+
     def release(self) -> None:
         """Lets go of all communicators. Failed ones end at once, the others when no handle uses them any more. Waits
         for those that end now. Idempotent."""
         self._closed = True
         self.known.clear()
+        self._asleep.clear()
         natives = []
         while self._groups:
             group = self._groups.pop()
@@ -287,5 +310,6 @@ class Routes:
         """Destroys all communicators, and with them the handles, even those in use. Idempotent."""
         self._closed = True
         self.known.clear()
+        self._asleep.clear()
         while self._groups:
             self._groups.pop().comm.destroy()
