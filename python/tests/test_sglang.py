@@ -142,6 +142,12 @@ def both_modes(rank):
     # 64 are less than the least; configure() goes before both.
     assert deep_ep.settings.current_settings()["tokens_max"] == moecomm.sglang.buffers.TOKENS_LEAST
     assert len(moecomm.sglang.buffers._buffers) == 1
+    moecomm.sglang.suspend()
+    refuses(moecomm.InvalidUsage, "the communicator is suspended", dispatcher.dispatch, x, topk)
+    moecomm.sglang.resume()
+    dispatcher = make()
+    for found.extend in (True, False):
+        assert torch.equal(layer(rank, dispatcher, x, topk, False).float(), reference(x, topk))
     moecomm.sglang.destroy()
     moecomm.sglang.destroy()
 

@@ -13,7 +13,7 @@ from typing import Any, Type
 
 from ..interfaces import MissingInterface, is_chosen
 
-__all__ = ["MissingInterface", "build", "destroy", "install", "plugin"]
+__all__ = ["MissingInterface", "build", "destroy", "install", "plugin", "resume", "suspend"]
 
 
 @functools.lru_cache(maxsize=None)
@@ -62,6 +62,22 @@ def destroy() -> None:
     from .buffers import destroy as destroy_buffers
 
     destroy_buffers()
+
+
+def suspend() -> None:
+    """Gives the window memory of all layers back until resume(), for an engine that sleeps. Collective. Raises what
+    Communicator.suspend raises; then nothing has changed."""
+    from .buffers import suspend as suspend_buffers
+
+    suspend_buffers()
+
+
+def resume() -> None:
+    """Takes fresh memory to the same addresses. Collective. After an exception of Communicator.resume it may be called
+    again."""
+    from .buffers import resume as resume_buffers
+
+    resume_buffers()
 
 
 def plugin() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict
 
+from .. import errors
 from ..deep_ep import Buffer
 from ..deep_ep.settings import default_tokens_max
 
@@ -27,6 +28,25 @@ def buffer_of(group: Any, bounds: Any) -> Buffer:
         default_tokens_max(tokens_of(bounds))
         found = _buffers[group] = Buffer(group, low_latency_mode=True, explicitly_destroy=True)
     return found
+
+
+def suspend() -> None:
+    """Suspends the Buffers of all groups, or none."""
+    asleep = []
+    try:
+        for buffer in _buffers.values():
+            buffer.suspend()
+            asleep.append(buffer)
+    except errors.MoeError:
+        for buffer in asleep:
+            buffer.resume()
+        raise
+
+
+def resume() -> None:
+    """Resumes them. After a failure it may be called again: a Buffer that is awake stays so."""
+    for buffer in _buffers.values():
+        buffer.resume()
 
 
 def destroy() -> None:
