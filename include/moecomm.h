@@ -411,9 +411,9 @@ MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
  * Until moeCommResume the window has no memory, and an access to it is a fault: to memory of moeMemAlloc and
  * moeMemPoolAlloc, to addresses of moeHandleGetView, and by replays of captured graphs. What these held is lost; after
  * moeCommResume it is zeros. Calls that need the window are refused with moeInvalidUsage: moeHandleCreate, moeRoute,
- * moeDispatch, moeRouteDispatch, moeCombine, moeComplete, moeMemAlloc and moeMemPoolAlloc, also for handles with
- * localOnly. All other calls work, moeCommDestroy and moeCommAbort too. A rank that dies is reported as usual.
- * Device memory beside the window stays: moeMemorySize_t.privateBytes, that of handles, and localOnlyBytes.
+ * moeDispatch, moeRouteDispatch, moeCombine, moeComplete, moeCompleteDispatch, moeMemAlloc and moeMemPoolAlloc, also
+ * for handles with localOnly. All other calls work, moeCommDestroy and moeCommAbort too. A rank that dies is reported
+ * as usual. Device memory beside the window stays: moeMemorySize_t.privateBytes, that of handles, and localOnlyBytes.
  * Returns moeInvalidUsage (an operation of a rank awaits moeComplete; or the communicator is suspended already) and
  * moeUnsupported (the memory of a rank's window cannot change under its addresses: it is of config.allocate, is shared
  * by CUDA IPC, or is registered with RDMA adapters). All ranks then have the same sentence, which names the first such

@@ -325,7 +325,7 @@ moeResult_t moeComplete(moeHandle_t handle, moeStream_t stream) {
 
 moeResult_t moeCompleteDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::traced(handleOf(handle), "moeCompleteDispatch", [&](std::int64_t& rowBytes) {
+  return moe::tracedAwake(handleOf(handle), "moeCompleteDispatch", [&](std::int64_t& rowBytes) {
     const moe::DispatchRequest own(args);
     rowBytes = rowBytesOf(own.args);
     moe::completeDispatch(*handleOf(handle), own, stream);

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 // No wait here reaches its timeout. One that did would exceed kSoon.
 constexpr int kTimeoutMs = 60000;
 constexpr double kSoon = 10.0;  // seconds, for a busy machine; an idle one takes some 30 ms
-constexpr int kRanks = 3, kTokens = 4, kTopk = 2, kHidden = 64;
+constexpr int kRanks = 3, kLeaverTokens = 4, kLeaverTopk = 2, kLeaverHidden = 64;
 
 // One rank's handle and what its steps need.
 class Member {
@@ -29,29 +29,29 @@ class Member {
     EXPECT_EQ(join(&comm_, &config), moeSuccess) << moeGetLastError(nullptr);
     moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
     shape.experts = kRanks;
-    shape.topk = kTopk;
+    shape.topk = kLeaverTopk;
     shape.mode = mode;
-    shape.tokensMax = kTokens;
+    shape.tokensMax = kLeaverTokens;
     EXPECT_EQ(moeHandleCreate(&handle_, comm_, &shape), moeSuccess) << error();
     std::vector<std::int32_t> experts;
-    for (int t = 0; t < kTokens; ++t) {
-      for (int k = 0; k < kTopk; ++k) experts.push_back((rank + t + k) % kRanks);
+    for (int t = 0; t < kLeaverTokens; ++t) {
+      for (int k = 0; k < kLeaverTopk; ++k) experts.push_back((rank + t + k) % kRanks);
     }
     experts_ = arena_->put<std::int32_t>(experts);
-    rows_ = arena_->put<float>(std::vector<float>(kTokens * kHidden, 1.0f));
-    arrived_ = static_cast<float*>(arena_->take(kRanks * kTokens * kHidden * sizeof(float)));
-    sums_ = static_cast<float*>(arena_->take(kTokens * kHidden * sizeof(float)));
+    rows_ = arena_->put<float>(std::vector<float>(kLeaverTokens * kLeaverHidden, 1.0f));
+    arrived_ = static_cast<float*>(arena_->take(kRanks * kLeaverTokens * kLeaverHidden * sizeof(float)));
+    sums_ = static_cast<float*>(arena_->take(kLeaverTokens * kLeaverHidden * sizeof(float)));
   }
   ~Member() { destroy(); }
 
-  moeResult_t route() { return ended(moeRoute(handle_, experts_, nullptr, kTokens, stream())); }
+  moeResult_t route() { return ended(moeRoute(handle_, experts_, nullptr, kLeaverTokens, stream())); }
   moeResult_t dispatch() {
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
     args.rows = rows_;
     args.rowType = moeRowFp32;
-    args.hidden = kHidden;
+    args.hidden = kLeaverHidden;
     args.outRows = arrived_;
-    args.outRowsMax = kRanks * kTokens;
+    args.outRowsMax = kRanks * kLeaverTokens;
     return ended(moeDispatch(handle_, &args, stream()));
   }
   moeResult_t combine(int flags = 0) {
@@ -59,7 +59,7 @@ class Member {
     args.flags = flags;
     args.rows = arrived_;
     args.rowType = moeRowFp32;
-    args.hidden = kHidden;
+    args.hidden = kLeaverHidden;
     args.out = sums_;
     return ended(moeCombine(handle_, &args, stream()));
   }
@@ -78,7 +78,7 @@ class Member {
 
   int rank() const { return rank_; }
   std::string error() const { return moeGetLastError(comm_); }
-  float sum(int i) { return arena_->get<float>(sums_, kTokens * kHidden)[static_cast<std::size_t>(i)]; }
+  float sum(int i) { return arena_->get<float>(sums_, kLeaverTokens * kLeaverHidden)[static_cast<std::size_t>(i)]; }
 
  private:
   moeStream_t stream() { return arena_->stream(); }

@@ -53,6 +53,8 @@ TEST_P(SleepCalls, ThatNeedTheWindowAreRefusedWhileAsleep) {
       refused(moeRouteDispatch(calls->handle(), nullptr, nullptr, moeTokensRefused, nullptr, context.stream()),
               "moeRouteDispatch");
       refused(moeComplete(calls->handle(), context.stream()), "moeComplete");
+      DispatchFields late = calls->dispatchArgs();
+      refused(moeCompleteDispatch(calls->handle(), late.linked(), context.stream()), "moeCompleteDispatch");
     }
     moeHandle_t none = nullptr;
     const moeHandleConfig_t shape = shapeFor(context, moeModeHt);

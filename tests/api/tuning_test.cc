@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kVariable = "MOECOMM_TUNING";
 constexpr std::array kTunedSetups = {"gpu", "gpu-domains", "host", "host-full", "host-shared", "host-domains"};
 constexpr std::array kTunedLayouts = {"flat", "expert-major", "expert-major-padded", "rank-major"};
-constexpr int kTokens = 16;
+constexpr int kTunedTokens = 16;
 
 // Makes communicators of which rank 0 alone finds the variable set.
 class OnRank0 {
@@ -95,7 +95,7 @@ Modes modesOf(RankContext& context) {
     config.experts = 8;
     config.topk = 2;
     config.layout = layout;
-    config.tokensMax = kTokens;
+    config.tokensMax = kTunedTokens;
     moeHandle_t handle = nullptr;
     MOE_EXPECT_OK(moeHandleCreate(&handle, context.comm, &config), context);
     moeDeviceCounts_t counts = MOE_DEVICE_COUNTS_INITIALIZER;
@@ -133,7 +133,7 @@ TEST_P(Tuning, OfRank0FlipsTheModeOfAllRanks) {
 }
 
 TEST_P(Tuning, CountsTheBytesOfARankExactly) {
-  const std::int64_t bytes = std::int64_t{kTokens} * 3 * config().rowBytesMax;
+  const std::int64_t bytes = std::int64_t{kTunedTokens} * 3 * config().rowBytesMax;
   OnRank0 file(write({bytes, bytes - 1, bytes, bytes - 1}));
   const auto join = [&](auto... arguments) { return file.join(arguments...); };
   const auto body = [](RankContext& context) {
