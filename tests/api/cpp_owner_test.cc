@@ -139,6 +139,23 @@ TEST(CppOwner, CommunicatorsMoveAndDescribeThemselves) {
   });
 }
 
+TEST(CppOwner, CommunicatorsSleepAndWake) {
+  cppWorld(2, cppConfig(), [](Communicator& comm, int) {
+    Handle handle(comm, HandleConfig(4, 2));
+    moecomm::WindowMemory<float> memory(comm, 8);
+    float* const at = memory.data();
+    at[3] = 1;
+    comm.suspend();
+    expectError(moeInvalidUsage, "moeRoute: the communicator is suspended", [&] { handle.route({}); });
+    expectError(moeInvalidUsage, "suspended already", [&] { comm.suspend(); });
+    comm.resume();
+    EXPECT_EQ(memory.data(), at);
+    EXPECT_EQ(at[3], 0);
+    handle.route({});
+    expectError(moeInvalidUsage, "is not suspended", [&] { comm.resume(); });
+  });
+}
+
 TEST(CppOwner, ErrorsHaveTheResultAndTheSentence) {
   expectError(moeInvalidArgument, "nranks is 0", [] { Communicator(0, 0, moecomm::makeUniqueId(), cppConfig()); });
   expectError(moeInvalidArgument, "nranks is 0", [] { moecomm::memorySize(0); });
