@@ -74,6 +74,18 @@ TEST(BootstrapHold, NobodyCallsBackMeanwhile) {
   }));
 }
 
+TEST(BootstrapHold, IsRefusedInACallback) {
+  std::atomic<int> refused = 0;
+  expectAllWell(world(1, [&](Bootstrap& member) {
+    member.startMonitor(
+        {}, [&] { refused += outcomeOf([&] { member.holdMonitor(20s); }).result == moeInvalidUsage ? 1 : 0; }, 5ms);
+    const auto begin = Clock::now();
+    while (refused < 2 && Clock::now() - begin < 10s) std::this_thread::sleep_for(1ms);
+    member.leave();
+    EXPECT_GE(refused, 2);
+  }));
+}
+
 TEST(BootstrapHold, ARankThatDoesNotComeIsNamedWithTheTimeoutOfThatTime) {
   Meet over(3);
   const auto outcomes = world(3, [&](Bootstrap& member) {

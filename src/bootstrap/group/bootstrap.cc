@@ -123,7 +123,7 @@ void Bootstrap::startMonitor(std::function<void(const Failure&)> onFailure, std:
       std::make_unique<Monitor>(*node_, Monitor::Callbacks{std::move(onFailure), std::move(onTick), tick}, processes);
 }
 
-void Bootstrap::holdMonitor(std::chrono::milliseconds timeout) noexcept {
+void Bootstrap::holdMonitor(std::chrono::milliseconds timeout) {
   monitor_->rest();
   node_->setTimeout(timeout);
   fetchEnd_ = Deadline::after(timeout * 3 / 4);

@@ -94,8 +94,9 @@ class Bootstrap {
 
   // After startMonitor: stops the background thread, so that this thread may run collectives, serve descriptors and
   // fetch them. Every rank must do so within `timeout`, which is the timeout of these collectives. Callbacks come again
-  // after releaseMonitor. It stops serving, and reports what was learned meanwhile.
-  void holdMonitor(std::chrono::milliseconds timeout) noexcept;
+  // after releaseMonitor. It stops serving, and reports what was learned meanwhile. Throws moeInvalidUsage in a
+  // callback.
+  void holdMonitor(std::chrono::milliseconds timeout);
   void releaseMonitor() noexcept;
 
   // Any thread, never blocks. Tells every other rank, which learns it by onFailure or by an exception in its

@@ -71,7 +71,10 @@ void Monitor::start() {
   thread_ = startQuietThread([this] { run(); });
 }
 
-void Monitor::rest() noexcept {
+void Monitor::rest() {
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    throw Error(moeInvalidUsage, "a function that the monitor calls, such as config.log, cannot run collectives");
+  }
   restAsked_ = true;
   node_.mailbox().wake();
   if (thread_.joinable()) thread_.join();

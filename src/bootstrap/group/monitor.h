@@ -71,8 +71,9 @@ class Monitor {
   // requests that.
   void stop(const Company& company = {}) noexcept;
 
-  // Ends the thread, without a goodbye. Until goOn(), the caller may use the node. Not for the callbacks.
-  void rest() noexcept;
+  // Ends the thread, without a goodbye. Until goOn(), the caller may use the node. Throws moeInvalidUsage if a callback
+  // calls it.
+  void rest();
   // Starts the thread again. If that fails, it reports this as a failure of this rank.
   void goOn() noexcept;
   bool resting() const { return restAsked_.load(); }
