@@ -10,7 +10,7 @@
 namespace moe {
 namespace {
 
-constexpr const char* kCall = "moeCompleteDispatch";
+constexpr const char* kLateCall = "moeCompleteDispatch";
 
 // What the sending part reads.
 DispatchRequest withoutOutputs(DispatchRequest asked) {
@@ -59,7 +59,7 @@ DispatchCall::DispatchCall(Handle& handle, const DispatchRequest& asked, const S
       args_(asked_.args),
       route_(nullptr),
       begun_(&begun),
-      name_(kCall),
+      name_(kLateCall),
       tokens_(handle.tokens()),
       grid_(handle, handle.view().tokensMax, asked.args.outRowsMax),
       operation_{OperationKind::dispatch, step(), handle.params(), false} {}
@@ -83,11 +83,11 @@ void completeDispatch(Handle& handle, const DispatchRequest& asked, moeStream_t 
   const StepParams* begun = handle.awaitingOutputs();
   if (begun == nullptr) {
     throw Error(moeInvalidUsage,
-                fmt::format("{}: no dispatch with moeOutputsLater of this handle is outstanding", kCall));
+                fmt::format("{}: no dispatch with moeOutputsLater of this handle is outstanding", kLateCall));
   }
   if (handle.backend().capturing(stream)) {
     throw Error(moeInvalidUsage,
-                fmt::format("{}: the stream is being captured, and the call is not part of a graph", kCall));
+                fmt::format("{}: the stream is being captured, and the call is not part of a graph", kLateCall));
   }
   DispatchCall call(handle, asked, *begun);
   const Operation& receiving = call.operation();
