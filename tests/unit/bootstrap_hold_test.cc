@@ -76,9 +76,16 @@ TEST(BootstrapHold, NobodyCallsBackMeanwhile) {
 
 TEST(BootstrapHold, IsRefusedInACallback) {
   std::atomic<int> refused = 0;
+  std::atomic<bool> started = false;  // the monitor's thread runs before startMonitor returns
   expectAllWell(world(1, [&](Bootstrap& member) {
+    const auto hold = [&] { refused += outcomeOf([&] { member.holdMonitor(20s); }).result == moeInvalidUsage ? 1 : 0; };
     member.startMonitor(
-        {}, [&] { refused += outcomeOf([&] { member.holdMonitor(20s); }).result == moeInvalidUsage ? 1 : 0; }, 5ms);
+        {},
+        [&] {
+          if (started) hold();
+        },
+        5ms);
+    started = true;
     const auto begin = Clock::now();
     while (refused < 2 && Clock::now() - begin < 10s) std::this_thread::sleep_for(1ms);
     member.leave();
