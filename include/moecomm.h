@@ -1071,7 +1071,7 @@ MOE_API moeResult_t moeComplete(moeHandle_t handle, moeStream_t stream);
  * route, as moeHandleGetCounts does, then on the device for the peers, and fills the outputs. Collective in the sense
  * that other ranks may wait for this one before their next dispatch; each rank has outputs of its own.
  *   args  as for the call that it finishes, with outputs; outRowsMax is at least layoutRows of the counts. The flags
- *         and the arrays that are sent are not read
+ *         are those of that call, or 0. Arrays that are sent are not read
  * moeComplete in place of this call drops the rows. Returns moeInvalidArgument, moeInvalidUsage (no dispatch of this
  * handle awaits outputs; the stream is being captured), moeTimeout (the counts), moeCudaError, or the communicator's
  * failure. A call that is refused may be repeated. */

@@ -156,6 +156,11 @@ TEST_P(LateOutputs, ThatDoNotFitAreRefusedAndMayBeGivenAgain) {
         args.hidden = 8;
       });
       begun.refuses(moeInvalidArgument, "args.outRows is NULL", [](auto& args) { args.outRows = nullptr; });
+      begun.refuses(moeInvalidArgument, "args.flags is 16, must be moeSendOnly, moeSendOnly | moeOutputsLater or 0",
+                    [](auto& args) {
+                      args.flags = moeRefused;
+                      args.payloadCount = 1000;
+                    });
       EXPECT_EQ(begun.calls().route(), moeInvalidUsage) << "while outputs are awaited";
       begun.endsRight();
       begun.refuses(moeInvalidUsage, "moeCompleteDispatch: no dispatch with moeOutputsLater of this handle",

@@ -6,8 +6,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from ..handle import Handle
 from .. import errors
+from ..handle import Handle
 from ..own_calls import OwnBeginning, OwnCombine, OwnDispatch
 from ..parts import Describe, Grads, Payload
 from ..ring import HandleRing

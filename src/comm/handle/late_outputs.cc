@@ -19,17 +19,16 @@ DispatchRequest withoutOutputs(DispatchRequest asked) {
   asked.args.padding = 0;
   asked.cast.outScales = nullptr;
   asked.describe = MOE_DESCRIBE_INITIALIZER;
-  for (int i = 0; i < asked.args.payloadCount; ++i) asked.payloads[static_cast<std::size_t>(i)].out = nullptr;
+  for (moePayload_t& payload : asked.payloads) payload.out = nullptr;
   return asked;
 }
 
 // What the receiving part reads.
 DispatchRequest withoutInputs(DispatchRequest asked) {
   asked.args.rows = nullptr;
-  asked.args.flags = 0;
   asked.cast.inputScale = nullptr;
   asked.cast.globalScale = nullptr;
-  for (int i = 0; i < asked.args.payloadCount; ++i) asked.payloads[static_cast<std::size_t>(i)].in = nullptr;
+  for (moePayload_t& payload : asked.payloads) payload.in = nullptr;
   return asked;
 }
 
