@@ -56,11 +56,7 @@ void Heap::giveBack(std::uint64_t offset) {
 
 void* WindowHeap::take(std::uint64_t bytes) {
   if (bytes == 0) return nullptr;
-  if (asleep_) {
-    throw Error(moeInvalidUsage,
-                "the communicator is suspended (moeCommSuspend), so its window has no memory: call "
-                "moeCommResume on all ranks first");
-  }
+  if (asleep_) throw Error(moeInvalidUsage, kSuspended);
   const std::scoped_lock lock(mutex_);
   return begin_ + heap_.take(bytes);
 }

@@ -10,6 +10,11 @@
 
 namespace moe {
 
+// Why calls that need the window's memory are refused while it has none.
+inline constexpr const char* kSuspended =
+    "the communicator is suspended (moeCommSuspend), so its window has no memory: call moeCommResume on all ranks "
+    "first";
+
 // Hands out pieces of the window's heap for moeMemAlloc, first fit, and merges free neighbours. It only does the
 // bookkeeping and never touches the memory. One thread at a time.
 class Heap {

@@ -184,10 +184,7 @@ void Comm::resume() {
 
 void Comm::requireAwake(const char* call) const {
   if (!suspended_) return;
-  throw Error(moeInvalidUsage,
-              fmt::format("{}: the communicator is suspended (moeCommSuspend), so its window has no memory: call "
-                          "moeCommResume on all ranks first",
-                          call));
+  throw Error(moeInvalidUsage, fmt::format("{}: {}", call, kSuspended));
 }
 
 }  // namespace moe
