@@ -158,6 +158,8 @@ def job_failure(job: str, program: pathlib.Path, seeds: int):
         return None
     if b"ThreadSanitizer" in done.stderr:
         return "data race"
+    if done.returncode < 0:
+        return "crashes"
     words = done.stdout.decode(errors="replace").split()
     return " ".join(words[:2]) if words[:1] == ["seed"] else "wrong result"
 

@@ -78,17 +78,15 @@ std::vector<float> CombineOperation::mergedWeights(int rank) const {
 
 // One rank may state another row size than its peers, and pass rows of that size.
 std::int64_t CombineOperation::rowBytesSaid(int rank) const {
-  return options_.sum.rowBytes + (isOdd(rank, CombineOptions::Odd::rowBytes) ? 16 : 0);
+  return options_.sum.rowBytes + (isOdd(rank, CombineOptions::Odd::rowBytes) ? options_.oddBytes() : 0);
 }
 
 int CombineOperation::rowTypeSaid(int rank) const {
   const int type = options_.sum.rowType;
   return !isOdd(rank, CombineOptions::Odd::rowType) ? type : type == kBf16 ? kFp16 : kBf16;
 }
-// Rows in a wire format consist of whole units, but rows of another size may not.
 int CombineOperation::wireSaid(int rank) const {
   const int wire = options_.sum.wire;
-  if (isOdd(rank, CombineOptions::Odd::rowBytes)) return 0;
   return !isOdd(rank, CombineOptions::Odd::wire) ? wire : wire % moeWireLogfmt10 + 1;
 }
 bool CombineOperation::gradsSaid(int rank) const {

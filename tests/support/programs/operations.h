@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "device/rows/wire_row.h"
 #include "device/view/steps.h"
+#include "moecomm.h"
 #include "support/base/watch.h"
 #include "support/cases/cast_case.h"
 #include "support/cases/payload_case.h"
@@ -254,6 +256,9 @@ struct CombineOptions {
   int oddRank = -1;           // this rank's call differs in:
   enum class Odd { rowBytes, rowType, grads, wire } odd = Odd::rowBytes;
   ReadyCase ready;
+
+  // By how much the odd rank's rows are longer. Rows in a wire format consist of whole units.
+  int oddBytes() const { return sum.wire == moeWireRow ? 16 : kWireUnit * elementBytes(sum.rowType); }
 };
 
 class CombineOperation : public Operation {

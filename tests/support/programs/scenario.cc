@@ -177,7 +177,8 @@ void ScenarioBuilder::addTrouble(HandleTrack& track, CombineOptions& options) {
   }
   options.odd = static_cast<CombineOptions::Odd>(rng_.below(3));
   if (options.sum.wire != moeWireRow && coding_.coin()) options.odd = CombineOptions::Odd::wire;
-  const bool fits = options.odd != CombineOptions::Odd::rowBytes || options.sum.rowBytes < shape_.rowBytesMax;
+  const bool fits =
+      options.odd != CombineOptions::Odd::rowBytes || options.sum.rowBytes + options.oddBytes() <= shape_.rowBytesMax;
   if (shape_.nranks == 1 || !fits || !draws(track, kCombine, Trouble::rowSize)) return;
   options.oddRank = culprit;
   note(track, kCombine, Trouble::rowSize, {Fault::disagreement, culprit});
