@@ -1,0 +1,125 @@
+// The words of a communicator between operations, as a recovery writes them: every operation so far has ended on every
+// rank, and nothing that it left counts (decision 0122). The host writes them while no step runs on any rank.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "device/view/views.h"
+
+namespace moe {
+
+// How many operations of each kind a rank has ended. Steps number their operations by these counts.
+struct EndedOperations {
+  std::uint64_t epoch[kChannels];
+  std::uint64_t recounts;
+  std::uint64_t handed[2][kChannels];
+  std::uint64_t weighted[kChannels];
+};
+
+inline EndedOperations endedOf(const CommState& state) {
+  EndedOperations ended{};
+  std::copy_n(state.epoch, kChannels, ended.epoch);
+  ended.recounts = state.recounts;
+  for (int kind = 0; kind < 2; ++kind) std::copy_n(state.handed[kind], kChannels, ended.handed[kind]);
+  std::copy_n(state.weighted, kChannels, ended.weighted);
+  return ended;
+}
+
+// Counts that no rank has reached, not even with an operation that it has begun. Every rank gets the same.
+inline EndedOperations beyond(std::span<const EndedOperations> ranks) {
+  EndedOperations all{};
+  const auto raise = [](std::uint64_t& count, std::uint64_t reached) { count = std::max(count, reached + 1); };
+  for (const EndedOperations& one : ranks) {
+    raise(all.recounts, one.recounts);
+    for (int channel = 0; channel < kChannels; ++channel) {
+      raise(all.epoch[channel], one.epoch[channel]);
+      raise(all.handed[0][channel], one.handed[0][channel]);
+      raise(all.handed[1][channel], one.handed[1][channel]);
+      raise(all.weighted[channel], one.weighted[channel]);
+    }
+  }
+  return all;
+}
+
+// The private state of a rank that has ended these operations. No set of slots has rows that somebody still reads. Rows
+// may lie where others will land, so the next combine that lands there empties these places first.
+inline CommState settledState(const EndedOperations& ended) {
+  CommState state{};
+  std::copy_n(ended.epoch, kChannels, state.epoch);
+  for (int channel = 0; channel < kChannels; ++channel) state.begun[channel] = flagWord(ended.epoch[channel]);
+  state.routeCounted = flagWord(ended.epoch[kRouteChannel]);
+  state.routeRecounted = flagWord(ended.recounts);
+  state.recounts = ended.recounts;
+  for (int kind = 0; kind < 2; ++kind) std::copy_n(ended.handed[kind], kChannels, state.handed[kind]);
+  std::copy_n(ended.weighted, kChannels, state.weighted);
+  std::fill_n(state.llUsed, kLlSetsMax, 1u);
+  return state;
+}
+
+// Writes the flags at the beginning of a window of one domain, `words` as a private copy of it. Every rank's are alike.
+class SettledWords {
+ public:
+  // `words`: those of lastingWords(), zeroed.
+  SettledWords(std::span<Flag> words, const WindowLayout& at, int nranks, int llSets)
+      : words_(words), at_(at), nranks_(nranks), llSets_(llSets) {}
+
+  void write(const EndedOperations& ended) const {
+    const std::uint64_t combines = ended.epoch[kHtCombineChannel];
+    fill(at_.routeCountsReady, ended.epoch[kRouteChannel]);
+    fill(at_.routeHeadersReady, ended.epoch[kRouteChannel]);
+    fill(at_.routeCountsRead, ended.recounts);
+    fill(at_.routeCountsAgain, ended.recounts);
+    fill(at_.htOutputReady, ended.epoch[kHtDispatchChannel]);
+    fill(at_.htRowsReady, ended.handed[0][kHtDispatchChannel]);
+    fill(at_.htRowWaves, ended.handed[1][kHtDispatchChannel], kHtWaves);
+    fill(at_.htCombineReady, ended.handed[0][kHtCombineChannel]);
+    fill(at_.htCombineWaves, ended.handed[1][kHtCombineChannel], kHtWaves);
+    fill(at_.htWeightsReady, ended.weighted[kHtCombineChannel]);
+    // The combines of each parity among the first `combines`.
+    fillPart(at_.htCombineDone, static_cast<int>(combines % kParities), (combines + 1) / 2);
+    fillPart(at_.htCombineDone, static_cast<int>((combines + 1) % kParities), combines / 2);
+    for (int set = 0; set < llSets_; ++set) writeSet(ended, set);
+  }
+
+ private:
+  // In llRowsReady, no rows follow from earlier dispatches: llLastRows is zero.
+  void writeSet(const EndedOperations& ended, int set) const {
+    const Channel dispatches = llChannel(kLlDispatchChannel, set), combines = llChannel(kLlCombineChannel, set);
+    fillPart(at_.llRowsReady, set, ended.epoch[dispatches]);
+    fillPart(at_.llFree, set, ended.epoch[dispatches]);
+    fillPart(at_.llCombineSizes, set, ended.epoch[combines]);
+    fillPart(at_.llCombineFree, set, ended.epoch[combines]);
+    fillPart(at_.llCombineReady, set, ended.handed[0][combines]);
+    fillPart(at_.llWeightsReady, set, ended.weighted[combines]);
+  }
+  void fill(std::uint64_t area, std::uint64_t count, int parts = 1) const {
+    for (int part = 0; part < parts; ++part) fillPart(area, part, count);
+  }
+  void fillPart(std::uint64_t area, int part, std::uint64_t count) const {
+    const auto first = static_cast<std::size_t>(area / sizeof(Flag)) + static_cast<std::size_t>(part * nranks_);
+    std::fill_n(words_.begin() + static_cast<std::ptrdiff_t>(first), nranks_, flagWord(count));
+  }
+
+  std::span<Flag> words_;
+  const WindowLayout& at_;
+  int nranks_, llSets_;
+};
+
+// The state of a handle whose route is void: it delivers nothing until its next route. `before`: its state so far.
+inline HandleState voidedState(const HandleState& before) {
+  HandleState state = before;
+  state.fault = kBadUsage;
+  state.silent = 1;
+  state.combineLeft = 0;
+  ++state.faults;
+  return state;
+}
+
+// An arrival word whose dispatch will announce nothing any more: the dispatch counts as complete.
+constexpr Flag settledArrival(Flag word) {
+  return flagValue(word) == 0 ? word : flagWord(flagEpoch(word) + 1);
+}
+
+}  // namespace moe
