@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
@@ -95,6 +96,13 @@ class Reports {
   bool waitForOne(std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     return changed_.wait_until(lock, std::chrono::system_clock::now() + patience, [&] { return !failures_.empty(); });
+  }
+  bool waitFor(const std::string& sentence, std::chrono::milliseconds patience) {
+    const auto came = [&] {
+      return std::any_of(failures_.begin(), failures_.end(), [&](const auto& f) { return f.sentence == sentence; });
+    };
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, std::chrono::system_clock::now() + patience, came);
   }
   std::vector<bootstrap::Failure> all() {
     const std::lock_guard lock(mutex_);

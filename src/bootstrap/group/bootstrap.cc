@@ -134,6 +134,11 @@ void Bootstrap::releaseMonitor() noexcept {
   monitor_->goOn();
 }
 
+void Bootstrap::recover(moeResult_t result, const std::string& sentence) {
+  requireCollectives("recover");
+  node_->recover({rank(), result, sentence});
+}
+
 void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence) {
   node_->mailbox().post({rank(), result == moeSuccess ? moeInternalError : result, sentence});
 }

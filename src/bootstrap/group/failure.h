@@ -14,14 +14,30 @@
 
 namespace moe::bootstrap {
 
+// A group goes on after a failure with a new generation (Node::recover). News of a generation count for that one only.
+// Generations are numbered modulo 256, and differ by little from rank to rank.
+using Generation = std::uint8_t;
+
+constexpr bool isNewer(Generation one, Generation other) {
+  return static_cast<std::int8_t>(one - other) > 0;
+}
+
 struct Failure {
   int rank;            // the rank that died or announced the failure
   moeResult_t result;  // moeRemoteError for a death, otherwise what was announced
   std::string sentence;
+  Generation generation = 0;  // for which it was announced
+  bool death = false;         // counts in every generation
 };
 
 // Payload of Failure and Refusal frames. The sentence is cut to what a frame may carry.
 std::vector<std::uint8_t> encodeReason(moeResult_t result, const std::string& sentence);
+
+// The sequence number of a Failure frame.
+constexpr std::uint16_t kDeathSequence = 1 << 8;
+constexpr std::uint16_t sequenceOf(const Failure& failure) {
+  return failure.death ? kDeathSequence : failure.generation;
+}
 
 // Decodes an untrusted payload. The result is one of the failures, and the sentence has no control characters.
 Failure decodeReason(int rank, std::span<const std::uint8_t> payload);

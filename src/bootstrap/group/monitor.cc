@@ -78,6 +78,7 @@ void Monitor::rest() {
   restAsked_ = true;
   node_.mailbox().wake();
   if (thread_.joinable()) thread_.join();
+  if (ended_) throw Error(moeSystemError, fmt::format("rank {}: its monitor has ended", node_.group().rank));
 }
 
 void Monitor::goOn() noexcept {

@@ -12,7 +12,14 @@ namespace moe::bootstrap {
 namespace {
 
 SharedBytes failureFrame(const Failure& failure) {
-  return share(FrameType::failure, failure.rank, encodeReason(failure.result, failure.sentence));
+  return share(FrameType::failure, failure.rank, encodeReason(failure.result, failure.sentence), sequenceOf(failure));
+}
+
+Failure failureOf(const Frame& frame) {
+  Failure failure = decodeReason(static_cast<int>(frame.rank), frame.payload);
+  failure.death = (frame.sequence & kDeathSequence) != 0;
+  failure.generation = static_cast<Generation>(frame.sequence);
+  return failure;
 }
 
 }  // namespace
@@ -23,6 +30,7 @@ Node::Node(Group group, std::vector<Fd> listeners)
       left_(static_cast<std::size_t>(group_.nranks)),
       leaving_(static_cast<std::size_t>(group_.nranks)),
       failed_(static_cast<std::size_t>(group_.nranks)),
+      died_(static_cast<std::size_t>(group_.nranks)),
       gather_(group_.nranks) {}
 
 void Node::round(int waitMs) {
@@ -141,7 +149,7 @@ void Node::greet(Peer& peer) {
 void Node::lose(const Peer& peer) {
   // A rank that knows that this one leaves may close first. A rank that closes before it has greeted did not accept
   // this one: it is leaving, and others know that.
-  if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
+  if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || died(peer.rank)) return;
   learnDeath(peer.rank, describeLoss(peer), &peer);
 }
 
@@ -162,7 +170,7 @@ std::string Node::nameOf(int rank) const {
 
 // Tells the others first, because writing a log may take time.
 void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
-  const Failure failure{rank, moeRemoteError, sentence};
+  const Failure failure{rank, moeRemoteError, sentence, generation_, true};
   learnFailure(failure, from);
   flush();
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
@@ -171,7 +179,7 @@ void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
 // When a neighbour's process has ended, its last frames are in this rank's socket, so a round reads them all. News of
 // other ranks takes longer.
 bool Node::processEnded(int rank, bool goodbyesHeard) {
-  if (left(rank) || failed(rank)) return true;
+  if (left(rank) || died(rank)) return true;
   const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
   const bool known = found == peers_.end() ? goodbyesHeard : (*found)->quiet;
   if (!known) return false;
@@ -201,13 +209,51 @@ void Node::flood(const SharedBytes& bytes, const Peer* except) {
 }
 
 void Node::learnFailure(const Failure& failure, const Peer* from) {
-  const auto index = static_cast<std::size_t>(failure.rank);
-  if (failed_[index]) return;
-  failed_[index] = true;
+  const bool stale = !failure.death && isNewer(generation_, failure.generation);
+  const bool known = std::any_of(failures_.begin(), failures_.end(), [&](const Failure& other) {
+    return other.rank == failure.rank && (other.death || (!failure.death && other.generation == failure.generation));
+  });
+  if (stale || known) return;
   failures_.push_back(failure);
+  flood(failureFrame(failure), from);
+  if (failure.death || failure.generation == generation_) takeFailure(failure);
+}
+
+// A failure that counts in this generation.
+void Node::takeFailure(const Failure& failure) {
+  const auto index = static_cast<std::size_t>(failure.rank);
+  failed_[index] = true;
+  if (failure.death) died_[index] = true;
   if (!firstFailure_) firstFailure_ = failure;
   if (failure.rank != group_.rank) newFailures_.push_back(failure);
-  flood(failureFrame(failure), from);
+}
+
+// The generation in which others have failed last. If it is one that this rank has not reached, they wait in the next.
+std::optional<Generation> Node::latestFailed() const {
+  std::optional<Generation> latest;
+  for (const Failure& failure : failures_) {
+    if (!failure.death && (!latest || isNewer(failure.generation, *latest))) latest = failure.generation;
+  }
+  return latest;
+}
+
+void Node::recover(const Failure& why) {
+  readMail();
+  if (!latestFailed()) announce(why);
+  generation_ = static_cast<Generation>(*latestFailed() + 1);
+  gather_.restart(generation_);
+  const auto announced = [](const Failure& failure) { return !failure.death; };
+  std::erase_if(failures_, announced);
+  std::erase_if(newFailures_, announced);
+  firstFailure_.reset();
+  failed_ = died_;
+  if (!failures_.empty()) firstFailure_ = failures_.front();
+  lateWaits_ = {};
+  verdict_.reset();
+  for (const auto& peer : peers_) {
+    peer->answerEnd.reset();
+    peer->lives = false;
+  }
 }
 
 void Node::learnGoodbye(int rank, Peer* from) {
@@ -248,13 +294,14 @@ void Node::handle(Peer& peer, const Frame& frame) {
     case FrameType::leaving:
       return learnLeaving(static_cast<int>(frame.rank), &peer);
     case FrameType::failure:
-      return learnFailure(decodeReason(static_cast<int>(frame.rank), frame.payload), &peer);
+      return learnFailure(failureOf(frame), &peer);
     case FrameType::late:
-      return learnLate(decodeLateWait(static_cast<int>(frame.rank), frame.payload), &peer);
+      return learnLate(decodeLateWait(static_cast<int>(frame.rank), frame.payload),
+                       static_cast<Generation>(frame.sequence), &peer);
     case FrameType::ask:
-      return peer.link->send(FrameType::alive, group_.rank);
+      return peer.link->send(FrameType::alive, group_.rank, {}, frame.sequence);
     case FrameType::alive:
-      peer.lives = true;
+      if (frame.sequence == generation_) peer.lives = true;
       return;
     default:
       return violate(peer, "an unexpected frame");

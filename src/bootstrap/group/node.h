@@ -13,6 +13,9 @@
 // A fourth kind of news says that its wait was late. Every rank that receives it asks its neighbours whether they
 // live. A neighbour that does not answer is to blame. If all answer, the rank at the end of the chain of late waits is.
 //
+// Recovery: the group goes on after failures that nobody died of. Frames of such news, and of collectives, carry the
+// generation of their sender, which recover() raises, because some are on their way meanwhile (decision 0122).
+//
 // Collectives: every blob goes up the tree alone, as soon as it comes, so that the root knows which ranks are missing.
 // When all have arrived, the root sends them down. Outside a collective, too, blobs go up and stay at the root, because
 // other ranks may start one first.
@@ -60,7 +63,8 @@ struct Group {
 
 // The bookkeeping of one rank's all-gathers: which blobs have arrived, and what is known about the missing ranks. It
 // does no I/O; Node feeds it. Operations are numbered, because a rank can receive a blob of the next one before it has
-// started that one itself. node_gather.cc.
+// started that one itself: the generation in the high byte, the operation of the generation in the low one.
+// node_gather.cc.
 class Gather {
  public:
   explicit Gather(int nranks) : nranks_(static_cast<std::size_t>(nranks)) {}
@@ -68,10 +72,15 @@ class Gather {
   std::uint16_t begin();  // starts the next operation and returns its number
   std::uint16_t current() const { return sequence_; }
   bool running() const { return running_; }
+  // Gives up what runs. Blobs for the first operation of this generation stay.
+  void restart(Generation generation);
 
   // Returns false for an impossible blob: it belongs to a wrong operation, or its rank has already sent one.
   bool add(std::uint16_t sequence, int rank, std::span<const std::uint8_t> blob);
-  bool plausible(std::uint16_t sequence) const;  // the running operation or the one after it
+  // The running operation, the one after it, or the first of a newer generation.
+  bool plausible(std::uint16_t sequence) const;
+  // An operation of an earlier generation.
+  bool stale(std::uint16_t sequence) const { return isNewer(generationOf(sequence_), generationOf(sequence)); }
 
   bool complete() { return rounds_[sequence_].count == nranks_; }
   const std::vector<std::vector<std::uint8_t>>& blobs() { return rounds_[sequence_].blobs; }
@@ -86,6 +95,10 @@ class Gather {
 
  private:
   static constexpr std::chrono::milliseconds kFresh{2500};
+  static constexpr Generation generationOf(std::uint16_t sequence) { return static_cast<Generation>(sequence >> 8); }
+  static constexpr std::uint16_t sequenceOf(Generation generation, unsigned operation) {
+    return static_cast<std::uint16_t>(generation << 8 | (operation & 0xff));
+  }
   struct Round {
     std::vector<std::vector<std::uint8_t>> blobs;
     std::vector<bool> have;
@@ -95,7 +108,7 @@ class Gather {
   std::size_t nranks_;
   std::uint16_t sequence_ = 0;
   bool running_ = false;
-  std::map<std::uint16_t, Round> rounds_;  // at most the running one and the next
+  std::map<std::uint16_t, Round> rounds_;  // at most the running one, the next, and one of a newer generation
   std::vector<int> waiting_;
   std::size_t waitingTotal_ = 0;
   Deadline::Clock::time_point waitingAt_{};
@@ -135,7 +148,14 @@ class Node {
   // Logs once that ranks which look for a new parent cannot connect, because this process lacks descriptors or memory.
   void warnOfShortage();
 
-  void announce(const Failure& failure) { learnFailure(failure, nullptr); }
+  void announce(Failure failure) {
+    failure.generation = generation_;
+    learnFailure(failure, nullptr);
+  }
+  // Goes on after failures. It begins the generation behind the latest one in which a rank has failed, and forgets what
+  // counted before. Deaths still count. If this rank has heard of no failure, it announces `why`, so that every rank
+  // hears of one before it meets frames of the new generation.
+  void recover(const Failure& why);
   // Failures that this rank has learned of or found by asking, without those that it has announced.
   std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }
   bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
@@ -186,13 +206,16 @@ class Node {
   std::string describeLoss(const Peer& peer) const;
   void learnDeath(int rank, const std::string& sentence, const Peer* from);
   void learnFailure(const Failure& failure, const Peer* from);
+  void takeFailure(const Failure& failure);
+  std::optional<Generation> latestFailed() const;
   void learnGoodbye(int rank, Peer* from);
   void learnLeaving(int rank, const Peer* from);
-  void learnLate(const LateWait& wait, const Peer* from);
   void askWhoIsLate(const LateWait& wait);
   void tellLateWaits(Peer& peer);
   void ask(Peer& peer);
   static bool owesAnswer(const Peer& peer);
+  void learnLate(const LateWait& wait, Generation generation, const Peer* from);
+  bool died(int rank) const { return died_[static_cast<std::size_t>(rank)]; }
   bool judges() const { return !firstFailure_ && !left(group_.rank); }
   void judge();
   void conclude(Failure why);
@@ -218,10 +241,11 @@ class Node {
   PollSet set_;
 
   std::vector<std::atomic<bool>> left_, leaving_;
-  std::vector<bool> failed_;
+  Generation generation_ = 0;
+  std::vector<bool> failed_, died_;
   std::optional<int> firstLeft_;
   std::optional<Failure> firstFailure_;
-  std::vector<Failure> failures_;
+  std::vector<Failure> failures_;  // also those of newer generations, in which other ranks are already
   std::vector<Failure> newFailures_;
   LateWaits lateWaits_;
   std::optional<Deadline> verdict_;  // set if a wait of this rank was late: when it stops asking who is to blame

@@ -17,19 +17,31 @@ constexpr std::size_t kWaitingRanksMax = 64;
 }  // namespace
 
 std::uint16_t Gather::begin() {
-  ++sequence_;
+  sequence_ = sequenceOf(generationOf(sequence_), sequence_ + 1u);
   running_ = true;
   waiting_.clear();
   return sequence_;
 }
 
+void Gather::restart(Generation generation) {
+  sequence_ = sequenceOf(generation, 0);
+  running_ = false;
+  waiting_.clear();
+  std::erase_if(rounds_, [&](const auto& round) { return round.first != sequenceOf(generation, 1); });
+}
+
 bool Gather::plausible(std::uint16_t sequence) const {
-  const auto ahead = static_cast<std::uint16_t>(sequence - sequence_);
-  return ahead == 1 || (ahead == 0 && running_);
+  if (isNewer(generationOf(sequence), generationOf(sequence_))) return sequence == sequenceOf(generationOf(sequence), 1);
+  return (sequence == sequence_ && running_) || sequence == sequenceOf(generationOf(sequence_), sequence_ + 1u);
 }
 
 bool Gather::add(std::uint16_t sequence, int rank, std::span<const std::uint8_t> blob) {
   if (!plausible(sequence)) return false;
+  // Ranks that begin one more generation send nothing more for the one before.
+  std::erase_if(rounds_, [&](const auto& round) {
+    return isNewer(generationOf(round.first), generationOf(sequence_)) &&
+           isNewer(generationOf(sequence), generationOf(round.first));
+  });
   Round& round = rounds_[sequence];
   round.blobs.resize(nranks_);
   round.have.resize(nranks_);
@@ -114,6 +126,7 @@ void Node::sendResults() {
 }
 
 void Node::handleGather(Peer& peer, const Frame& frame) {
+  if (gather_.stale(frame.sequence)) return;
   if (peer.rank < group_.rank || !gather_.plausible(frame.sequence)) return violate(peer, "an unexpected blob");
   if (!isRoot()) {
     return sendUp(share(FrameType::gather, static_cast<int>(frame.rank), frame.payload, frame.sequence));
@@ -125,6 +138,7 @@ void Node::handleGather(Peer& peer, const Frame& frame) {
 }
 
 void Node::handleResult(Peer& peer, const Frame& frame) {
+  if (gather_.stale(frame.sequence)) return;
   const bool expected = gather_.running() && frame.sequence == gather_.current() && peer.rank < group_.rank;
   if (!expected || !gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
     return violate(peer, "an unexpected result");

@@ -17,24 +17,25 @@ constexpr std::chrono::milliseconds kSilence{700};
 void Node::askWhoIsLate(const LateWait& wait) {
   if (firstFailure_) return;  // this rank already knows the culprit
   verdict_ = Deadline::after(kVerdict);
-  learnLate(wait, nullptr);
+  learnLate(wait, generation_, nullptr);
 }
 
-void Node::learnLate(const LateWait& wait, const Peer* from) {
-  if (firstFailure_ || !lateWaits_.add(wait)) return;
-  flood(share(FrameType::late, wait.failure.rank, encodeLateWait(wait)), from);
+// A wait of a newer generation cannot be: in that one, ranks wait only in a collective that this rank has not joined.
+void Node::learnLate(const LateWait& wait, Generation generation, const Peer* from) {
+  if (generation != generation_ || firstFailure_ || !lateWaits_.add(wait)) return;
+  flood(share(FrameType::late, wait.failure.rank, encodeLateWait(wait), generation_), from);
   for (const auto& peer : peers_) ask(*peer);
 }
 
 void Node::tellLateWaits(Peer& peer) {
   if (firstFailure_ || lateWaits_.byRank().empty()) return;
-  for (const auto& [rank, wait] : lateWaits_.byRank()) peer.link->send(FrameType::late, rank, encodeLateWait(wait));
+  for (const auto& [rank, wait] : lateWaits_.byRank()) peer.link->send(FrameType::late, rank, encodeLateWait(wait), generation_);
   ask(peer);
 }
 
 void Node::ask(Peer& peer) {
   if (peer.answerEnd) return;
-  peer.link->send(FrameType::ask, group_.rank);
+  peer.link->send(FrameType::ask, group_.rank, {}, generation_);
   peer.answerEnd = Deadline::after(kSilence);
 }
 
@@ -69,6 +70,7 @@ Failure Node::silence(int rank) const {
 
 void Node::conclude(Failure why) {
   why.rank = group_.rank;
+  why.generation = generation_;
   newFailures_.push_back(why);
   learnFailure(why, nullptr);
 }
