@@ -128,6 +128,8 @@ class Communicator {
   // Collective. The window's memory goes back to the system, and fresh memory comes to the same addresses.
   void suspend() const { check(moeCommSuspend(require()), get()); }
   void resume() const { check(moeCommResume(require()), get()); }
+  // Goes on after a failure that nobody died of. Collective.
+  void recover(std::int32_t timeoutMs) const { check(moeCommRecover(require(), timeoutMs), get()); }
   // `path` nullptr: in config.dumpFolder.
   void dump(const char* path = nullptr) const { check(moeCommDump(require(), path), get()); }
 

@@ -454,6 +454,7 @@ PROTOTYPES = {
     "moeCommSetTimeout": (moeResult_t, [moeComm_t, c_int32]),
     "moeCommSuspend": (moeResult_t, [moeComm_t]),
     "moeCommResume": (moeResult_t, [moeComm_t]),
+    "moeCommRecover": (moeResult_t, [moeComm_t, c_int32]),
     "moeCommDump": (moeResult_t, [moeComm_t, c_char_p]),
     "moeCommGetAsyncError": (moeResult_t, [moeComm_t, POINTER(moeResult_t)]),
     "moeGetLimits": (moeResult_t, [moeComm_t, POINTER(moeLimits_t)]),

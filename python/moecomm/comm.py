@@ -258,6 +258,21 @@ class Communicator(Membership):
         with self.native as pointer:
             errors.check(library(), library().moeCommResume(pointer), pointer)
 
+    def recover(self, timeout_ms: int) -> None:
+        """Goes on after a failure, such as a rank that came too late, if every rank still lives. Collective: all ranks
+        call it when they have learned of the failure. Handles, plans, captured graphs and window memory stay. Routes are
+        void: the next call of a handle must be one that routes. What awaited complete() is cancelled. All ranks repeat the
+        same calls. Waits for all work of this rank's GPU.
+
+        timeout_ms  1..86400000: how long this rank waits for the others
+
+        Raises Unsupported (several domains; the communicator is suspended), RemoteError (a rank has died or left) and
+        Timeout (a rank has not come), which name the rank. The communicator has this failure then, and all ranks may call
+        again."""
+        timeout_ms = integer(timeout_ms, "timeout_ms", -INT32_MAX)
+        with self.native as pointer:
+            errors.check(library(), library().moeCommRecover(pointer, timeout_ms), pointer)
+
     def dump(self, path: Optional[str] = None) -> None:
         """Writes this rank's latest steps to a file, for moe_trace. Also after a failure. Any thread.
 

@@ -147,6 +147,11 @@ moeResult_t moeCommResume(moeComm_t comm) {
   return moe::guardAlive(commOf(comm), [&] { commOf(comm)->resume(); });
 }
 
+moeResult_t moeCommRecover(moeComm_t comm, int32_t timeoutMs) {
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guard(commOf(comm), [&] { commOf(comm)->recover(timeoutMs); });
+}
+
 moeResult_t moeCommDump(moeComm_t comm, const char* path) {
   if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guard(commOf(comm), [&] { commOf(comm)->dump(path); });

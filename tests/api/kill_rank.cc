@@ -33,6 +33,7 @@ struct Options {
   bool dies() const { return rank == victim; }
   bool stops() const { return point.starts_with("stuck"); }  // instead of dying
   bool sleeps() const { return point == "asleep" || point == "stuck-asleep" || point == "waking"; }
+  bool recovers() const { return point == "recovering" || point == "stuck-recovering"; }
 };
 
 [[noreturn]] void die() {
@@ -71,6 +72,37 @@ void dieLater(const Options& o) {
   later(o, [](const Options&) { die(); });
 }
 
+// Returns when all ranks have come here, so that no step is under way. A dead rank does not come, and is not awaited
+// for long.
+void meet(const Options& o, int turn) {
+  const auto nameOf = [&](int rank) {
+    return o.directory + "/turn" + std::to_string(turn) + "-" + std::to_string(rank);
+  };
+  std::ofstream(nameOf(o.rank)).put(' ');
+  const auto end = Clock::now() + std::chrono::milliseconds(1000);
+  for (int rank = 0; rank < o.nranks; ++rank) {
+    while (!std::filesystem::exists(nameOf(rank)) && Clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// Every rank gives its steps up and recovers, though nothing has failed.
+moeResult_t recover(const Options& o, moeComm_t comm, int turn) {
+  meet(o, turn);
+  if (o.dies() && o.point == "recovering" && turn == 20) dieLater(o);
+  if (o.dies() && o.point == "stuck-recovering" && turn == 20) stop(o);
+  return moeCommRecover(comm, o.timeoutMs);
+}
+
+// Gives the window's memory back, and takes it anew.
+moeResult_t sleepOnce(const Options& o, moeComm_t comm, int turn) {
+  if (const moeResult_t asleep = moeCommSuspend(comm); asleep != moeSuccess) return asleep;
+  if (o.dies() && o.point == "asleep" && turn == 20) die();
+  if (o.dies() && o.point == "stuck-asleep" && turn == 20) stop(o);
+  if (o.dies() && o.point == "waking" && turn == 20) dieLater(o);
+  return moeCommResume(comm);
+}
+
 LoopSettings settingsOf(const Options& o) {
   LoopSettings settings;
   settings.rank = o.rank;
@@ -85,12 +117,8 @@ LoopSettings settingsOf(const Options& o) {
     if (o.point == "stuck-inside" && i == 5) later(o, stop);
   };
   settings.betweenSteps = [&o](moeComm_t comm, int i) {
-    if (!o.sleeps() || i % 5 != 0) return moeSuccess;
-    if (const moeResult_t asleep = moeCommSuspend(comm); asleep != moeSuccess) return asleep;
-    if (o.dies() && o.point == "asleep" && i == 20) die();
-    if (o.dies() && o.point == "stuck-asleep" && i == 20) stop(o);
-    if (o.dies() && o.point == "waking" && i == 20) dieLater(o);
-    return moeCommResume(comm);
+    if (i % 5 != 0) return moeSuccess;
+    return o.sleeps() ? sleepOnce(o, comm, i) : o.recovers() ? recover(o, comm, i) : moeSuccess;
   };
   return settings;
 }
@@ -175,8 +203,8 @@ int main(int argc, char** argv) {
   moe::test::Options options;
   CLI::App app("One rank of a group of which a member is killed");
   app.add_option("--point", options.point)
-      ->check(CLI::IsMember(
-          {"never", "init", "between", "inside", "stuck", "stuck-inside", "asleep", "waking", "stuck-asleep"}));
+      ->check(CLI::IsMember({"never", "init", "between", "inside", "stuck", "stuck-inside", "asleep", "waking",
+                             "stuck-asleep", "recovering", "stuck-recovering"}));
   app.add_option("--backend", options.backend)->check(CLI::IsMember({"host", "cuda"}));
   app.add_option("--mode", options.mode)->check(CLI::IsMember({"ht", "ll"}));
   app.add_option("--directory", options.directory)->required();

@@ -99,9 +99,9 @@ class Bootstrap {
   void holdMonitor(std::chrono::milliseconds timeout);
   void releaseMonitor() noexcept;
 
-  // Within holdMonitor: goes on after failures that nobody died of. Collectives are possible again, as soon as all other
-  // ranks have called it too. If a rank has died or left, they still fail, and name it. Callbacks are not called any more
-  // for what counted before. `result` and `sentence` are for ranks that have not heard of a failure.
+  // Within holdMonitor: goes on after failures that nobody died of. Collectives are possible again, as soon as all
+  // other ranks have called it too. If a rank has died or left, they still fail, and name it. Callbacks are not called
+  // any more for what counted before. `result` and `sentence` are for ranks that have not heard of a failure.
   void recover(moeResult_t result, const std::string& sentence);
 
   // Any thread, never blocks. Tells every other rank, which learns it by onFailure or by an exception in its

@@ -31,7 +31,8 @@ void Gather::restart(Generation generation) {
 }
 
 bool Gather::plausible(std::uint16_t sequence) const {
-  if (isNewer(generationOf(sequence), generationOf(sequence_))) return sequence == sequenceOf(generationOf(sequence), 1);
+  if (isNewer(generationOf(sequence), generationOf(sequence_)))
+    return sequence == sequenceOf(generationOf(sequence), 1);
   return (sequence == sequence_ && running_) || sequence == sequenceOf(generationOf(sequence_), sequence_ + 1u);
 }
 

@@ -29,7 +29,8 @@ void Node::learnLate(const LateWait& wait, Generation generation, const Peer* fr
 
 void Node::tellLateWaits(Peer& peer) {
   if (firstFailure_ || lateWaits_.byRank().empty()) return;
-  for (const auto& [rank, wait] : lateWaits_.byRank()) peer.link->send(FrameType::late, rank, encodeLateWait(wait), generation_);
+  for (const auto& [rank, wait] : lateWaits_.byRank())
+    peer.link->send(FrameType::late, rank, encodeLateWait(wait), generation_);
   ask(peer);
 }
 

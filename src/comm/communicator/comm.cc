@@ -161,10 +161,13 @@ std::chrono::milliseconds Comm::timeout() const noexcept {
   return std::chrono::floor<std::chrono::milliseconds>(timeoutOf(*orders()));
 }
 
+void requireTimeout(std::int32_t timeoutMs) {
+  if (timeoutMs >= 1 && timeoutMs <= Limits::kTimeoutMs) return;
+  throw Error(moeInvalidArgument, fmt::format("timeoutMs is {}, must be 1..{}", timeoutMs, Limits::kTimeoutMs));
+}
+
 void Comm::setTimeout(std::int32_t timeoutMs) {
-  if (timeoutMs < 1 || timeoutMs > Limits::kTimeoutMs) {
-    throw Error(moeInvalidArgument, fmt::format("timeoutMs is {}, must be 1..{}", timeoutMs, Limits::kTimeoutMs));
-  }
+  requireTimeout(timeoutMs);
   std::atomic_ref(orders()->timeoutNs)
       .store(std::uint64_t{1000000} * static_cast<std::uint32_t>(timeoutMs), std::memory_order_release);
   log_->write(moeLogInfo, "comm", "the timeout of waits for other ranks is now {} ms", timeoutMs);
@@ -189,7 +192,7 @@ std::int64_t Comm::windowRoom(const void* memory, std::uint64_t rowBytes) const 
 }
 
 void Comm::remove(const void* handle) {
-  std::erase_if(handles_, [&](const auto& owned) { return owned.get() == handle; });
+  std::erase_if(handles_, [&](const Owned& owned) { return owned.handle.get() == handle; });
 }
 
 }  // namespace moe

@@ -79,6 +79,9 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   // AgreedError (rounds.h) if nothing has changed. After any other failure the communicator has failed.
   void suspend();
   void resume();
+  // Goes on after a failure that nobody died of. Collective. The ranks have `timeoutMs` to come. After a failure of it
+  // the communicator has failed with that one, and the call may be repeated.
+  void recover(std::int32_t timeoutMs);
   // Throws moeInvalidUsage while the window has no memory; `call` is named.
   void requireAwake(const char* call) const;
 
@@ -108,7 +111,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   template <class Handle>
   Handle* add(std::unique_ptr<Handle> handle) {
     Handle* added = handle.get();
-    handles_.emplace_back(std::move(handle));
+    handles_.push_back({std::move(handle), [](void* owned) { static_cast<Handle*>(owned)->voidRoute(); }});
     return added;
   }
   void remove(const void* handle);
@@ -116,6 +119,11 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
  private:
   friend class CommInit;
   friend class CommSleep;
+  friend class CommRecovery;
+  struct Owned {
+    std::shared_ptr<void> handle;
+    void (*voidRoute)(void*);
+  };
   Comm() = default;
 
   void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
@@ -152,7 +160,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::unique_ptr<RemoteTransport> remote_;  // NULL: there is one domain
   std::shared_ptr<WindowHeap> heap_;
   std::unique_ptr<Room> localRoom_;
-  std::vector<std::shared_ptr<void>> handles_;
+  std::vector<Owned> handles_;
   bool hasReaders_ = false;
   std::atomic<bool> suspended_ = false;
   std::vector<Flag> keptWords_;  // of the window, while it has no memory: words.h
@@ -165,6 +173,9 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
 
 // Throws moeInvalidArgument unless a group may have this many ranks.
 void requireRanks(int nranks);
+
+// Throws moeInvalidArgument unless `timeoutMs` is a time in which ranks may be awaited.
+void requireTimeout(std::int32_t timeoutMs);
 
 // The shape that a configuration asks for, with domains of `domainSize` ranks.
 CommShape shapeOf(int nranks, int domainSize, const Config& config);

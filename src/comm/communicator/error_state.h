@@ -1,5 +1,6 @@
-// The first failure of a communicator, kept until it is destroyed. The first thread that notices writes it: a caller,
-// the liveness monitor, a transport, or a step (through its failure record). Reports of transports may come too early.
+// The first failure of a communicator, kept until it is destroyed or recovers. The first thread that notices writes it:
+// a caller, the liveness monitor, a transport, or a step (through its failure record). Reports of transports may come
+// too early.
 #pragma once
 
 #include <atomic>
@@ -61,6 +62,27 @@ class ErrorState {
   void stopTelling() noexcept {
     const std::lock_guard lock(mutex_);
     tells_ = false;
+  }
+
+  // The communicator has recovered: there is no failure any more.
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    latest_.clear();
+    asking_ = false;
+    result_ = moeSuccess;
+  }
+  // The communicator has failed, and could not recover either. The sentence of that replaces the first one.
+  void replace(moeResult_t result, const std::string& sentence) {
+    const std::lock_guard lock(mutex_);
+    latest_ = sentence;
+    asking_ = false;
+    result_ = result;
+  }
+
+  // The same for a recovery that has not begun: the failure stays.
+  void explain(const std::string& sentence) {
+    const std::lock_guard lock(mutex_);
+    latest_ = sentence;
   }
 
   // Keeps the sentence of a refused argument; the communicator stays usable.

@@ -1,5 +1,5 @@
-// Rounds of work that all ranks of a communicator do together: comm_init.cc and sleep.cc. Each ends with an exchange of
-// outcomes, so that every rank knows of every rank's failure, and all give up for the same reason.
+// Rounds of work that all ranks of a communicator do together: comm_init.cc, sleep.cc and recover.cc. Each ends with an
+// exchange of outcomes, so that every rank knows of every rank's failure, and all give up for the same reason.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,6 +19,20 @@ namespace moe {
 class AgreedError : public Error {
  public:
   using Error::Error;
+};
+
+// While it lives, this thread runs collectives.
+class MonitorHeld {
+ public:
+  MonitorHeld(bootstrap::Bootstrap& group, std::chrono::milliseconds timeout) : group_(group) {
+    group.holdMonitor(timeout);
+  }
+  ~MonitorHeld() { group_.releaseMonitor(); }
+  MonitorHeld(const MonitorHeld&) = delete;
+  MonitorHeld& operator=(const MonitorHeld&) = delete;
+
+ private:
+  bootstrap::Bootstrap& group_;
 };
 
 // The outcome of a round on one rank.

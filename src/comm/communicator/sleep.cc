@@ -7,23 +7,6 @@
 #include "comm/communicator/words.h"
 
 namespace moe {
-namespace {
-
-// While it lives, this thread runs collectives.
-class MonitorHeld {
- public:
-  MonitorHeld(bootstrap::Bootstrap& group, std::chrono::milliseconds timeout) : group_(group) {
-    group.holdMonitor(timeout);
-  }
-  ~MonitorHeld() { group_.releaseMonitor(); }
-  MonitorHeld(const MonitorHeld&) = delete;
-  MonitorHeld& operator=(const MonitorHeld&) = delete;
-
- private:
-  bootstrap::Bootstrap& group_;
-};
-
-}  // namespace
 
 class CommSleep {
  public:

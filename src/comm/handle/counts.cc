@@ -45,6 +45,7 @@ moeCounts_t Handle::counts() {
         moeInvalidUsage,
         "moeHandleGetCounts: the counts arrive with the rows: call moeComplete for this moeRouteDispatch first");
   }
+  checkNotVoid("moeHandleGetCounts");
   waitForCounts();
   const auto onHost = [&](const CountWord* word) {
     return &countsOnHost_[static_cast<std::size_t>(word - &view_.hostCounts->rows)];

@@ -131,6 +131,7 @@ void Handle::setPlacement(const moePlacement_t* placement, moeStream_t stream) {
 void Handle::noteRoute(const StepParams& p) noexcept {
   tickets_.launched(p.handle.ticket);
   tokens_ = p.route.tokens;
+  routeVoid_ = false;
   view_.tokensMax = p.handle.tokensMax;
   view_.terms = p.handle.terms;
 }
@@ -138,6 +139,7 @@ void Handle::noteRoute(const StepParams& p) noexcept {
 void Handle::checkRouted(const char* call) const {
   if (tokens_ < 0) throw Error(moeInvalidUsage, fmt::format("{}: moeRoute has not been called on this handle", call));
   checkNotPending(call);
+  checkNotVoid(call);
 }
 
 void Handle::checkNotPending(const char* call) const {

@@ -75,6 +75,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   std::uint32_t nextTicket(moeStream_t stream) const { return tickets_.next(backend().capturing(stream)); }
   // Called when a step that routes has been launched.
   void noteRoute(const StepParams& params) noexcept;
+  // The communicator has recovered: the handle delivers nothing until its next route. No step runs.
+  void voidRoute();
   // Called when a refused route has been launched, which has no tokens.
   void forgetTokens() noexcept { tokens_ = 0; }
 
@@ -94,6 +96,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void tell(const moeHandleConfig_t& config, std::int64_t bytes) const;
   void waitForCounts();
   void forgetPending();
+  // Throws moeInvalidUsage if recovery has voided the route and no other has followed; `call` is named.
+  void checkNotVoid(const char* call) const;
   // The staging area that an operation uses, or kNotStaged.
   int stagingOf(OperationKind kind, const StepParams& p) const;
   Series seriesOf(OperationKind kind) const;
@@ -112,6 +116,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   Placement* placementMemory_;     // memory for a placement's table; view_ points to it while there is a placement
   bool placementWritten_ = false;  // captured routes may use the table from now on
   int tokens_ = -1;
+  bool routeVoid_ = false;  // no route has been launched since recovery; replays of graphs may have made one
   int tokensBound_;
   bool routesInDispatch_;
   Tickets tickets_;

@@ -112,33 +112,39 @@ std::string describeDisagreement(const Failure& f, int rank) {
   return fmt::format("rank {}: {}: rank {} passed sizes that differ from this rank's", rank, callOf(f.phase), f.peer);
 }
 
-FailureText describeOther(const Failure& f, int rank, std::int64_t timeoutMs) {
-  switch (f.fault) {
-    case Fault::timeout:
-      if (f.phase == Phase::puts) {
-        return {moeTimeout,
-                fmt::format("rank {}: its writes to rank {} did not complete within {} ms", rank, f.peer, timeoutMs),
-                f.peer};
-      }
-      if (f.phase == Phase::ownWarps) {
-        return {moeTimeout, fmt::format("rank {}: its own warps did not finish within {} ms", rank, timeoutMs), rank};
-      }
-      if (f.phase == Phase::expertRows) {
-        return {
-            moeTimeout,
+FailureText describeTimeout(const Failure& f, int rank, std::int64_t timeoutMs) {
+  if (f.phase == Phase::puts) {
+    return {moeTimeout,
+            fmt::format("rank {}: its writes to rank {} did not complete within {} ms", rank, f.peer, timeoutMs),
+            f.peer};
+  }
+  if (f.phase == Phase::ownWarps) {
+    return {moeTimeout, fmt::format("rank {}: its own warps did not finish within {} ms", rank, timeoutMs), rank};
+  }
+  if (f.phase == Phase::expertRows) {
+    return {moeTimeout,
             fmt::format(
                 "rank {}: moeCombine: rows of its local expert {} were not ready within {} ms (args.ready.words[{}] "
                 "is {}, which has not reached {})",
                 rank, f.index >> 32, timeoutMs, f.index & 0xffffffff, f.actual, f.expected),
             rank};
-      }
-      return {moeTimeout,
-              fmt::format("rank {}: rank {} did not {} within {} ms (operation {}, it is at {})", rank, f.peer,
-                          missing(f.phase), timeoutMs, f.expected, f.actual),
-              f.peer};
+  }
+  return {moeTimeout,
+          fmt::format("rank {}: rank {} did not {} within {} ms (operation {}, it is at {})", rank, f.peer,
+                      missing(f.phase), timeoutMs, f.expected, f.actual),
+          f.peer};
+}
+
+FailureText describeOther(const Failure& f, int rank, std::int64_t timeoutMs) {
+  switch (f.fault) {
+    case Fault::timeout:
+      return describeTimeout(f, rank, timeoutMs);
     case Fault::left:
       return {moeRemoteError, fmt::format("rank {}: rank {} has left and did not {} (operation {}, it is at {})", rank,
                                           f.peer, missing(f.phase), f.expected, f.actual)};
+    case Fault::voided:
+      return {moeInvalidUsage,
+              fmt::format("rank {}: moeCommRecover has voided the handle's route: call moeRoute", rank)};
     case Fault::badIndex:
       return {moeInvalidArgument, fmt::format("rank {}: moeRoute: topkIdx[token {}][{}] of rank {} is {}, not -1..{}",
                                               rank, f.index >> 8, f.index & 0xff, f.peer, f.actual, f.expected - 1)};

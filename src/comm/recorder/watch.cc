@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kGuestsMax = 4;     // guests whose answers are on their way
 constexpr milliseconds kAnswerEnd{5000};  // time for a guest to take its answer
+constexpr milliseconds kDumpEnd{2000};    // time for a dump before its communicator goes on
 constexpr bootstrap::Lobby::Limits kLimits{8, milliseconds(2000), milliseconds(100)};
 
 // The mode is set before the socket has a name.
@@ -118,6 +119,13 @@ void Watch::failed() noexcept {
   ring();
 }
 
+void Watch::goOn() noexcept {
+  const Deadline end = Deadline::after(kDumpEnd);
+  while (failed_ && !dumped_ && !end.expired()) std::this_thread::sleep_for(milliseconds(1));
+  failed_ = false;
+  dumped_ = false;
+}
+
 void Watch::ring() noexcept {
   const std::uint64_t one = 1;
   (void)!::write(bell_.get(), &one, sizeof one);  // if it is full, the thread is already awake
@@ -175,14 +183,14 @@ void Watch::answer(std::unique_ptr<bootstrap::Link> link) {
 }
 
 void Watch::dump() noexcept {
-  dumped_ = true;
-  if (plan_.dumpPath.empty()) return;
   try {
+    if (plan_.dumpPath.empty()) return dumped_.store(true);
     writeWholeFile(plan_.dumpPath, texts_.forFailure());
     log_.write(moeLogWarn, "comm", "the latest steps are in {}", plan_.dumpPath);
   } catch (const std::exception& error) {
     log_.write(moeLogWarn, "comm", "no dump of the failure: {}", error.what());
   }
+  dumped_ = true;
 }
 
 }  // namespace moe

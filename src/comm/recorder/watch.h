@@ -40,6 +40,10 @@ class Watch {
   // The communicator has failed: its dump is due. Any thread; never blocks.
   void failed() noexcept;
 
+  // The communicator has recovered. Waits for a dump that is due, at most for two seconds. The next failure gets one
+  // too, in the same file.
+  void goOn() noexcept;
+
   // Writes a dump that is due, ends the thread and takes the socket away. Idempotent.
   void finish() noexcept;
 
@@ -64,8 +68,7 @@ class Watch {
   Fd bell_;
   std::unique_ptr<bootstrap::Lobby> lobby_;
   std::vector<Guest> guests_;
-  std::atomic<bool> failed_ = false, over_ = false;
-  bool dumped_ = false;
+  std::atomic<bool> failed_ = false, dumped_ = false, over_ = false;
   std::thread thread_;
 };
 

@@ -50,6 +50,7 @@ enum class Fault : std::int32_t {
   elsewhere,  // HT: a rank of another domain has one of these faults; peer: this
               // rank's rail peer there; actual: the result code
   left,       // peer: the rank that left while it was awaited; the rest as in a timeout
+  voided,     // the communicator has recovered since the handle's route; peer: this rank
 };
 
 // All data that a rank sent arrives before its goodbye is seen. A wait for that rank goes on this much longer after the

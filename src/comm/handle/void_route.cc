@@ -1,0 +1,45 @@
+// A handle after its communicator has recovered (decision 0122): its route is void, and what awaited moeComplete is
+// cancelled.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <vector>
+
+#include "comm/handle/handle.h"
+#include "device/view/settled.h"
+
+namespace moe {
+
+void Handle::voidRoute() {
+  forgetPending();
+  HandleState before;
+  static_assert(sizeof before % sizeof(std::uint64_t) == 0);
+  backend().readWords(reinterpret_cast<std::uint64_t*>(&before), reinterpret_cast<const std::uint64_t*>(view_.state),
+                      sizeof before / sizeof(std::uint64_t));
+  const HandleState state = voidedState(before);
+  backend().copyToPrivate(view_.state, &state, sizeof state);
+  if (shape_.arrivals) {
+    std::vector<Flag> words(static_cast<std::size_t>(localExperts()));
+    backend().readWords(words.data(), view_.arriving.complete, words.size());
+    for (Flag& word : words) word = settledArrival(word);
+    backend().copyToPrivate(view_.arriving.complete, words.data(), words.size() * sizeof(Flag));
+  }
+  Failure& why = view_.hostCounts->fault;
+  why = {};
+  why.fault = Fault::voided;
+  why.peer = room_.view.rank;
+  std::atomic_ref(why.ready).store(state.faults, std::memory_order_release);
+  routeVoid_ = true;
+}
+
+// The next route, which a graph may make too, clears the record.
+void Handle::checkNotVoid(const char* call) const {
+  if (!routeVoid_) return;
+  const Failure& why = view_.hostCounts->fault;
+  if (std::atomic_ref(view_.hostCounts->fault.ready).load(std::memory_order_acquire) == 0) return;
+  if (why.fault != Fault::voided) return;
+  throw Error(moeInvalidUsage,
+              fmt::format("{}: moeCommRecover has voided the route of this handle: call moeRoute", call));
+}
+
+}  // namespace moe

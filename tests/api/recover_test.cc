@@ -1,0 +1,335 @@
+// moeCommRecover: a group goes on after a failure that nobody died of, in the same communicator.
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "support/api/refusal_calls.h"
+
+namespace moe::test {
+namespace {
+
+constexpr int kPatienceMs = 20000;
+
+class Recover : public Refusal {};
+
+moeHandleConfig_t wideHandle(const RankContext& context, int mode, int layout) {
+  moeHandleConfig_t shape = handleOf(mode, layout);
+  shape.experts = 2 * context.nranks;
+  return shape;
+}
+
+// Returns when no rank is in an earlier operation any more. Between processes it is only likely.
+void awaitOthers(RankContext& context) {
+  context.arena.synchronize();
+  context.meet();
+  if (startedRanks() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+}
+
+void recover(RankContext& context) {
+  MOE_ASSERT_OK(moeCommRecover(context.comm, kPatienceMs), context);
+  moeResult_t error = moeInternalError;
+  EXPECT_EQ(moeCommGetAsyncError(context.comm, &error), moeSuccess);
+  EXPECT_EQ(error, moeSuccess) << context.error();
+}
+
+void runWholeStep(MoeStep& step, int iteration) {
+  step.prepare(iteration);
+  if (iteration % 2 == 1) {
+    step.routeDispatch(iteration % 3 == 0 ? moeSendOnly : 0);
+    if (iteration % 3 == 0) step.complete();
+  } else {
+    step.route();
+    step.dispatch();
+  }
+  step.checkDispatch();
+  step.runExperts();
+  step.combine();
+  step.checkCombine();
+}
+
+// Operations up to one that some ranks do not begin, or only begin. They fail at once or in the background. `stop`: how
+// many operations this rank makes.
+void runUntil(RankContext& context, Calls& calls, int stop) {
+  if (stop > 0) calls.route();
+  if (stop > 1) {
+    DispatchFields args = calls.dispatchArgs();
+    args.flags = stop == 2 ? moeSendOnly : 0;
+    calls.dispatch(args);
+  }
+  if (stop > 2) {
+    CombineFields args = calls.combineArgs();
+    args.flags = stop == 3 ? moeSendOnly : 0;
+    calls.combine(args);
+  }
+  context.arena.synchronize();
+}
+
+StepCase caseOf(int mode, int layout) {
+  StepCase c;
+  c.mode = mode;
+  c.layout = layout;
+  c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
+  c.weighted = c.weightGrads = true;
+  c.lateWeights = layout == moeLayoutExpertMajor;
+  c.biases = layout % 3;
+  c.window = layout % 2 == 0;
+  c.sideBytes = 16;
+  c.seed = static_cast<std::uint64_t>(100 * mode + layout);
+  return c;
+}
+
+// In each turn ranks come to different operations of a step, then one aborts. Afterwards whole steps of all handles are
+// right, those of handles that were cut off too.
+void abortAndGoOn(RankContext& context, int turns) {
+  std::vector<std::unique_ptr<MoeStep>> steps;
+  std::vector<std::unique_ptr<Calls>> cut;
+  for (int mode : {moeModeHt, moeModeLl}) {
+    for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+      steps.push_back(std::make_unique<MoeStep>(context, caseOf(mode, layout)));
+      cut.push_back(std::make_unique<Calls>(context, wideHandle(context, mode, layout)));
+    }
+  }
+  for (int turn = 0; turn < turns; ++turn) {
+    const auto which = static_cast<std::size_t>(turn) % cut.size();
+    awaitOthers(context);
+    std::thread aborting;
+    if (context.rank == turn % context.nranks) {
+      aborting = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(turn % 4));
+        moeCommAbort(context.comm);
+      });
+    }
+    runUntil(context, *cut[which], (turn * 7 + context.rank * (1 + turn % 3)) % 5);
+    if (aborting.joinable()) aborting.join();
+    recover(context);
+    for (int i = 0; i < 2; ++i) runWholeStep(*steps[(which + static_cast<std::size_t>(i)) % steps.size()], turn + i);
+    if (turn % 3 == 0) cut[which]->wholeStep();
+  }
+}
+
+TEST_P(Recover, StepsOfAllHandlesAreRightAfterAbortsAtAnyOperation) {
+  world(4, config(), [](RankContext& context) { abortAndGoOn(context, 64); });
+}
+
+TEST_P(Recover, ARankThatComesTooLateIsNamedAndTheStepIsRepeated) {
+  world(3, config(), [](RankContext& context) {
+    for (int mode : {moeModeHt, moeModeLl}) {
+      MoeStep step(context, caseOf(mode, moeLayoutExpertMajorPadded));
+      Calls calls(context, wideHandle(context, mode, moeLayoutFlat));
+      runWholeStep(step, 0);
+      awaitOthers(context);
+      MOE_EXPECT_OK(moeCommSetTimeout(context.comm, 100), context);
+      if (context.rank != 1) runUntil(context, calls, 2);
+      expectFailure(context, moeTimeout, "rank 1 did not ");
+      recover(context);
+      EXPECT_STREQ(context.error(), "");
+      MOE_EXPECT_OK(moeCommSetTimeout(context.comm, kPatienceMs), context);
+      awaitOthers(context);
+      for (int i = 0; i < 3; ++i) runWholeStep(step, i);
+    }
+  });
+}
+
+TEST_P(Recover, RoutesAreVoidUntilTheNextOne) {
+  world(2, config(), [](RankContext& context) {
+    for (int mode : {moeModeHt, moeModeLl}) {
+      Calls calls(context, wideHandle(context, mode, moeLayoutFlat));
+      calls.wholeStep();
+      awaitOthers(context);
+      recover(context);
+      EXPECT_EQ(calls.dispatch(calls.dispatchArgs()), moeInvalidUsage);
+      EXPECT_TRUE(
+          says(context.error(), "moeDispatch: moeCommRecover has voided the route of this handle: call moeRoute"));
+      EXPECT_EQ(calls.combine(calls.combineArgs()), moeInvalidUsage);
+      moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+      EXPECT_EQ(moeHandleGetCounts(calls.handle(), &counts), moeInvalidUsage);
+      EXPECT_TRUE(says(context.error(), "moeHandleGetCounts: moeCommRecover has voided the route"));
+      calls.expectStatus(moeInvalidUsage, "moeCommRecover has voided the handle's route: call moeRoute");
+      calls.wholeStep();
+      MOE_EXPECT_OK(moeHandleGetCounts(calls.handle(), &counts), context);
+      EXPECT_EQ(counts.rows > 0, context.rank < 2);
+      awaitOthers(context);
+    }
+  });
+}
+
+TEST_P(Recover, WhatAwaitedCompletionIsCancelled) {
+  world(2, config(), [](RankContext& context) {
+    for (int mode : {moeModeHt, moeModeLl}) {
+      for (const bool combines : {false, true}) {
+        Calls calls(context, wideHandle(context, mode, moeLayoutFlat));
+        MOE_EXPECT_OK(calls.route(), context);
+        DispatchFields args = calls.dispatchArgs();
+        args.flags = combines ? 0 : moeSendOnly;
+        MOE_EXPECT_OK(calls.dispatch(args), context);
+        CombineFields sum = calls.combineArgs();
+        sum.flags = moeSendOnly;
+        if (combines) {
+          MOE_EXPECT_OK(calls.combine(sum), context);
+        }
+        awaitOthers(context);
+        recover(context);
+        EXPECT_EQ(moeComplete(calls.handle(), context.stream()), moeInvalidUsage);
+        EXPECT_TRUE(says(context.error(), "nothing of this handle is outstanding"));
+        calls.wholeStep();
+        awaitOthers(context);
+      }
+    }
+  });
+}
+
+TEST_P(Recover, MemoryAndItsContentsStay) {
+  world(2, config(), [](RankContext& context) {
+    void* memory = nullptr;
+    MOE_ASSERT_OK(moeMemAlloc(context.comm, 4096, &memory), context);
+    std::vector<std::uint8_t> text(4096);
+    for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<std::uint8_t>(i * 7);
+    context.arena.upload(memory, text.data(), text.size());
+    for (int i = 0; i < 3; ++i) {
+      awaitOthers(context);
+      recover(context);
+    }
+    EXPECT_EQ(context.arena.get(static_cast<std::uint8_t*>(memory), text.size()), text);
+    MOE_EXPECT_OK(moeMemFree(context.comm, memory), context);
+  });
+}
+
+TEST_P(Recover, HandlesOfThisRankAloneGoOnToo) {
+  world(2, config(), [](RankContext& context) {
+    moeHandleConfig_t alone = wideHandle(context, moeModeHt, moeLayoutExpertMajor);
+    alone.localOnly = 1;
+    Calls calls(context, alone);
+    for (int i = 0; i < 3; ++i) {
+      runUntil(context, calls, 1 + i);
+      awaitOthers(context);
+      recover(context);
+      MOE_EXPECT_OK(calls.route(), context);
+      MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
+      MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
+      calls.expectStatus(moeSuccess, "");
+    }
+  });
+}
+
+// A graph that routes goes on as it is. One that only dispatches delivers nothing until there is a route.
+TEST_P(Recover, CapturedGraphsGoOn) {
+  world(2, config(), [](RankContext& context) {
+    Calls calls(context, wideHandle(context, moeModeLl, moeLayoutFlat));
+    calls.wholeStep();
+    awaitOthers(context);
+    const auto step = [&] {
+      MOE_EXPECT_OK(calls.routeDispatch(calls.dispatchArgs()), context);
+      MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
+    };
+    const auto pair = [&] {
+      MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
+      MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
+    };
+    const auto graph = context.arena.record(step), known = context.arena.record(pair);
+    if (!graph) return;
+    for (int i = 0; i < 5; ++i) {
+      graph->replay();
+      if (context.rank == i % 2) graph->replay();  // the other rank never comes
+      recover(context);
+      known->replay();
+      calls.expectSums(0.0f);
+      calls.expectStatus(moeInvalidUsage, "voided");
+      graph->replay();
+      calls.expectSums(2.0f);
+      known->replay();
+      calls.expectSums(2.0f);
+      calls.expectStatus(moeSuccess, "");
+      awaitOthers(context);
+    }
+  });
+}
+
+// ---- Refusals and failures ----
+
+TEST_P(Recover, SeveralDomainsAreRefusedOnAllRanks) {
+  moeConfig_t config = this->config();
+  config.domainSize = 1;
+  config.transport = moeTransportTcp;
+  world(2, config, [](RankContext& context) {
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(moeCommRecover(context.comm, kPatienceMs), moeUnsupported);
+      EXPECT_TRUE(says(context.error(), "moeCommRecover: there are several domains"));
+      moeResult_t error = moeSuccess;
+      moeCommGetAsyncError(context.comm, &error);
+      EXPECT_EQ(error, moeUnsupported);
+    }
+  });
+}
+
+TEST_P(Recover, TimesOutOfRangeChangeNothing) {
+  world(2, config(), [](RankContext& context) {
+    Calls calls(context, wideHandle(context, moeModeHt, moeLayoutFlat));
+    for (const int wrong : {0, -1, 86400001}) {
+      EXPECT_EQ(moeCommRecover(context.comm, wrong), moeInvalidArgument);
+      EXPECT_TRUE(says(context.error(), "timeoutMs is " + std::to_string(wrong) + ", must be 1..86400000"));
+    }
+    calls.wholeStep();
+    awaitOthers(context);
+    MOE_EXPECT_OK(moeCommAbort(context.comm), context);
+    EXPECT_EQ(moeCommRecover(context.comm, 0), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "timeoutMs is 0, must be 1..86400000"));
+    EXPECT_EQ(calls.route(), moeAborted);
+    recover(context);
+    calls.wholeStep();
+  });
+  EXPECT_EQ(moeCommRecover(nullptr, 1000), moeInvalidArgument);
+}
+
+TEST_P(Recover, ARankThatDoesNotComeIsNamedAndTheCallMayBeRepeated) {
+  if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a barrier of their process";
+  world(3, config(), [](RankContext& context) {
+    Calls calls(context, wideHandle(context, moeModeHt, moeLayoutFlat));
+    for (int i = 0; i < 2; ++i) {
+      if (context.rank != 2) {
+        EXPECT_EQ(moeCommRecover(context.comm, 1200), moeTimeout);
+        EXPECT_TRUE(says(context.error(), "rank 2 did not complete moeCommRecover within 1200 ms"));
+        EXPECT_EQ(calls.route(), moeTimeout);
+      }
+      awaitOthers(context);
+    }
+    recover(context);
+    MOE_EXPECT_OK(calls.route(), context);
+    calls.roundTrip();
+  });
+}
+
+TEST_P(Recover, ARankThatHasLeftIsNamed) {
+  if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a barrier of their process";
+  moeUniqueId_t id;
+  ASSERT_EQ(moeGetUniqueId(&id), moeSuccess);
+  const moeConfig_t config = this->config();
+  world(3, config, [&](RankContext& context) {
+    moeConfig_t own = config;
+    moeComm_t comm = nullptr;
+    ASSERT_EQ(moeCommInit(&comm, context.nranks, context.rank, &id, &own), moeSuccess);
+    awaitOthers(context);
+    if (context.rank == 1) {
+      EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
+      comm = nullptr;
+    }
+    awaitOthers(context);
+    if (comm == nullptr) return;
+    EXPECT_EQ(moeCommRecover(comm, kPatienceMs), moeRemoteError);
+    EXPECT_TRUE(says(moeGetLastError(comm), "rank 1 left the group before moeCommRecover was done"));
+    EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
+  });
+}
+
+TEST_P(Recover, ASuspendedCommunicatorIsRefused) {
+  if (GetParam() == moeBackendCuda && startedRanks() == 0) GTEST_SKIP() << "threads cannot suspend on GPUs";
+  world(2, config(), [](RankContext& context) {
+    MOE_ASSERT_OK(moeCommSuspend(context.comm), context);
+    EXPECT_EQ(moeCommRecover(context.comm, kPatienceMs), moeUnsupported);
+    EXPECT_TRUE(says(context.error(), "moeCommRecover: the communicator is suspended"));
+  });
+}
+
+MOE_INSTANTIATE_BACKENDS(Recover);
+
+}  // namespace
+}  // namespace moe::test
