@@ -20,6 +20,18 @@ void recoverAndMeet(Bootstrap& member, int turn) {
   member.releaseMonitor();
 }
 
+// The same for ranks of which some have given up before, which others may not have heard of.
+void recoverUntilAllMeet(Bootstrap& member, int turn) {
+  for (bool again = true; again;) {
+    member.holdMonitor(20s);
+    member.recover(moeAborted, "somebody recovers");
+    const Outcome outcome = outcomeOf([&] { meet(member, turn); });
+    again = outcome.result != moeSuccess && member.othersGaveUp();
+    member.releaseMonitor();
+    EXPECT_TRUE(again || outcome.result == moeSuccess) << outcome.sentence;
+  }
+}
+
 // Some ranks come late, so that news and blobs of the next generation reach ranks that have not begun it.
 void dawdle(int rank, int turn) {
   if ((rank * 7 + turn) % 3 == 0) std::this_thread::sleep_for(std::chrono::milliseconds((rank + turn) % 7 * 5));
@@ -76,6 +88,37 @@ TEST(BootstrapRecover, RanksMeetAgainAfterARecoveryThatFailed) {
   }));
 }
 
+// Ranks try at different times, with little patience, so that blobs, results and news come to ranks of other
+// generations.
+TEST(BootstrapRecover, RanksThatTriedAtDifferentTimesMeet) {
+  for (const int ranks : {3, 24}) {
+    Meet tried(ranks), met(ranks);
+    expectAllWell(world(ranks, [&](Bootstrap& member) {
+      Reports reports;
+      member.startMonitor([&](const auto& failure) { reports.add(failure); });
+      unsigned random = static_cast<unsigned>(member.rank()) * 7919 + 1;
+      const auto draw = [&](unsigned below) {
+        random = random * 1103515245 + 12345;
+        return std::chrono::milliseconds((random >> 16) % below);
+      };
+      for (int turn = 0; turn < 12; ++turn) {
+        std::this_thread::sleep_for(draw(12));
+        member.holdMonitor(1ms + draw(25));
+        member.recover(moeAborted, "somebody recovers");
+        outcomeOf([&] {
+          for (int i = 0; i < 3; ++i) member.barrier();
+        });
+        member.releaseMonitor();
+      }
+      tried.wait();
+      recoverUntilAllMeet(member, 100);
+      met.wait();
+      recoverAndMeet(member, 101);
+      member.leave();
+    }));
+  }
+}
+
 TEST(BootstrapRecover, ALateWaitOfBeforeBlamesNobodyAfterwards) {
   expectAllWell(world(6, [&](Bootstrap& member) {
     Reports reports;
@@ -88,13 +131,15 @@ TEST(BootstrapRecover, ALateWaitOfBeforeBlamesNobodyAfterwards) {
     const std::size_t before = reports.all().size();
     std::this_thread::sleep_for(bootstrap::kVerdict + 300ms);  // answers of before would come by then
     EXPECT_EQ(reports.all().size(), before);
+    if (member.rank() == 4) member.reportLateWait(1, moeTimeout, "rank 1 is late again");
+    EXPECT_TRUE(reports.waitFor("rank 1 is late again", 10s));
     member.leave();
   }));
 }
 
 TEST(BootstrapRecover, ADeathStillCounts) {
   std::atomic<int> named = 0;
-  Meet dead(4), over(3);
+  Meet dead(4), again(3), over(3);
   expectAllWell(world(4, [&](Bootstrap& member) {
     Reports reports;
     member.startMonitor([&](const auto& failure) { reports.add(failure); });
@@ -109,6 +154,7 @@ TEST(BootstrapRecover, ADeathStillCounts) {
       const Outcome outcome = outcomeOf([&] { meet(member, 0); });
       named += outcome.result == moeRemoteError && outcome.sentence.find("rank 2 left") != std::string::npos ? 1 : 0;
       member.releaseMonitor();
+      if (turn == 0) again.wait();  // a rank that recovers ends the collectives of others
     }
     over.wait();
     member.leave();

@@ -139,6 +139,10 @@ void Bootstrap::recover(moeResult_t result, const std::string& sentence) {
   node_->recover({rank(), result, sentence});
 }
 
+bool Bootstrap::othersGaveUp() const {
+  return node_->othersGaveUp();
+}
+
 void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence) {
   node_->mailbox().post({rank(), result == moeSuccess ? moeInternalError : result, sentence});
 }

@@ -103,6 +103,8 @@ class Bootstrap {
   // other ranks have called it too. If a rank has died or left, they still fail, and name it. Callbacks are not called
   // any more for what counted before. `result` and `sentence` are for ranks that have not heard of a failure.
   void recover(moeResult_t result, const std::string& sentence);
+  // After a collective has failed: the reason is another rank that gave up, and no death. Then recover() may help.
+  bool othersGaveUp() const;
 
   // Any thread, never blocks. Tells every other rank, which learns it by onFailure or by an exception in its
   // collective. Before startMonitor, this rank's next collective or leave sends it, and a collective that is running

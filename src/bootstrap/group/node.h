@@ -144,6 +144,10 @@ class Node {
   void setTimeout(std::chrono::milliseconds timeout) { group_.timeout = timeout; }
   void throwIfBroken(const char* what) const;  // throws if a rank has failed or left
   bool broken() const { return firstFailure_ || firstLeft_; }
+  // Another rank has failed, and no rank has died or left. The group may go on with recover().
+  bool othersGaveUp() const {
+    return firstFailure_ && firstFailure_->rank != group_.rank && !firstFailure_->death && !firstLeft_;
+  }
 
   // Logs once that ranks which look for a new parent cannot connect, because this process lacks descriptors or memory.
   void warnOfShortage();

@@ -17,18 +17,15 @@ constexpr const char* kCall = "moeCommRecover";
 
 class CommRecovery {
  public:
-  CommRecovery(Comm& comm, std::chrono::milliseconds timeout) : comm_(comm), timeout_(timeout) {}
+  CommRecovery(Comm& comm, std::chrono::milliseconds timeout)
+      : comm_(comm), timeout_(timeout), end_(Deadline::after(timeout)) {}
 
   void run() {
     endSteps();
     const MonitorHeld held(*comm_.bootstrap_, timeout_);
     try {
-      group().recover(comm_.errors_.result(), comm_.errors_.sentence());
-      together(
-          group(), [&] { requirePossible(); }, kCall);
-      const EndedOperations ended = agreeOnCounts();
-      together(
-          group(), [&] { settleAll(ended); }, kCall);
+      while (!settled()) {
+      }
     } catch (const AgreedError& error) {
       comm_.errors_.replace(error.result(), error.what());
       throw;
@@ -44,6 +41,27 @@ class CommRecovery {
 
  private:
   bootstrap::Bootstrap& group() { return *comm_.bootstrap_; }
+
+  // Agrees with all ranks, and settles. False: another rank gave up, perhaps in an earlier call, and all must meet
+  // again.
+  bool settled() {
+    group().recover(comm_.errors_.result(), comm_.errors_.sentence());
+    try {
+      inRound([&] { requirePossible(); });
+      const EndedOperations ended = agreeOnCounts();
+      inRound([&] { settleAll(ended); });
+      return true;
+    } catch (const AgreedError&) {
+      throw;
+    } catch (const Error&) {
+      if (!group().othersGaveUp() || end_.expired()) throw;
+      return false;
+    }
+  }
+  template <class Work>
+  void inRound(Work work) {
+    together(group(), work, kCall);
+  }
 
   // No step of this rank runs afterwards. A rank that knows of no failure makes one, so that steps of others end too.
   void endSteps() {
@@ -116,6 +134,7 @@ class CommRecovery {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   Comm& comm_;
   std::chrono::milliseconds timeout_;
+  Deadline end_;
 };
 
 void Comm::recover(std::int32_t timeoutMs) {
