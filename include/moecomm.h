@@ -504,9 +504,13 @@ typedef struct moeCommInfo {
   int32_t bulkCopies;   /* 1 if the kernels use the GPU's bulk-copy engine */
   uint64_t windowBytes; /* of this rank's window, heap included */
   uint64_t heapBytes;   /* of these: for moeMemAlloc */
+  /* device [1]: not 0 since a step of this rank has found that the communicator has failed, and 0 again after
+   * moeCommRecover. So work behind a replayed graph learns of it in stream order. A step that another rank's failure
+   * ends sets it on GPUs only. */
+  const uint32_t* failed;
 } moeCommInfo_t;
 #define MOE_COMM_INFO_INITIALIZER \
-  { sizeof(moeCommInfo_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeCommInfo_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL }
 /* Describes the communicator on this rank.
  *   info  host [1], out
  * Returns moeInvalidArgument. */
@@ -731,7 +735,8 @@ MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts
 /* The reason why a handle delivers nothing. */
 typedef struct moeHandleStatus {
   size_t size;
-  int32_t result; /* moeSuccess; moeInvalidArgument; moeInvalidUsage: ranks passed different values */
+  int32_t result; /* moeSuccess; moeInvalidArgument; moeInvalidUsage: ranks passed different values,
+                   * or moeCommRecover has voided the route */
   int32_t rank;   /* the rank with the bad argument, or one whose value differs from this rank's. HT across domains: for
                    * a rank of another domain, the rank there that reported it. -1 with moeSuccess */
   /* Names the argument, the rank and the value; empty with moeSuccess. Valid until the next moeHandleGetStatus of this
@@ -753,6 +758,7 @@ typedef struct moeHandleStatus {
  *    it still sums the rows of the other ranks and takes their gradients. Only its own rows are missing.
  * Besides moeRefused, these are the faults. moeRouteDispatch has those of the two calls that it stands for.
  *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
+ *  - moeCommRecover: the handle's route is void, on all ranks.
  *  - HT dispatch and combine: an output, a staging area, or rows that are too small, gradients that are missing, values
  *    that differ between ranks. All ranks have the fault. Across domains, outputs may hold anything, except where
  *    args.padding asks for padding.

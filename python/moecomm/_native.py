@@ -204,6 +204,7 @@ class moeCommInfo_t(Sized):
         ("bulkCopies", c_int32),
         ("windowBytes", c_uint64),
         ("heapBytes", c_uint64),
+        ("failed", c_void_p),
     ]
 
 

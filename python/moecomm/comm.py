@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native, errors
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .options import CommunicatorOptions
+    from .ring import HandleRing
 
 
 class Peer(NamedTuple):
@@ -193,6 +195,7 @@ class Communicator(Membership):
         native = Native(config, has_callbacks(config))
         native.init(lambda pointer: init(ctypes.byref(pointer), config))
         self.native = native
+        self.rings: weakref.WeakSet[HandleRing] = weakref.WeakSet()  # of this communicator's handles
         info = self.info
         # Where the arrays of this communicator's steps must be.
         self.place = Place("cuda", info.device) if info.backend == _native.moeBackendCuda else Place("cpu", None)
@@ -272,6 +275,8 @@ class Communicator(Membership):
         timeout_ms = integer(timeout_ms, "timeout_ms", -INT32_MAX)
         with self.native as pointer:
             errors.check(library(), library().moeCommRecover(pointer, timeout_ms), pointer)
+        for ring in self.rings:
+            ring.restart()
 
     def dump(self, path: Optional[str] = None) -> None:
         """Writes this rank's latest steps to a file, for moe_trace. Also after a failure. Any thread.

@@ -25,7 +25,9 @@ class Info(NamedTuple):
     timeout_ms    in force now
     bulk_copies   1 if the kernels use the GPU's bulk-copy engine
     window_bytes  of this rank's window, heap included
-    heap_bytes    of these: for Communicator.window()"""
+    heap_bytes    of these: for Communicator.window()
+    failed        address of a uint32 in device memory: not 0 since a step of this rank has found that the communicator
+                  has failed; 0 again after recover()"""
 
     nranks: int
     rank: int
@@ -39,6 +41,7 @@ class Info(NamedTuple):
     bulk_copies: int
     window_bytes: int
     heap_bytes: int
+    failed: int
 
 
 class Limits(NamedTuple):

@@ -62,9 +62,11 @@ class HandleRing:
             self._add()
         self._next = 0
         self.given_out = 0  # calls of next()
+        self._void = 0  # routes before this ticket ended when the communicator recovered
         self.own_calls: Forms[Any] = Forms()  # OwnCalls of the ring's owner: see own_calls.py
         self._given: Optional[Tuple[int, bool, int]] = None  # by next() and not committed: place, backward, routes by then
         self._latest: Optional[Tuple[Handle, int]] = None  # by next(), with its calls by then
+        comm.rings.add(self)
 
     def _add(self) -> int:
         handle = self.comm.handle(**self._settings)
@@ -135,6 +137,8 @@ class HandleRing:
             ticket = integer(ticket, "ticket", 0, 2**63 - 1)
         if ticket >= self._next:
             raise errors.InvalidUsage(f"ticket {ticket} has not been given out: {self._next} routes have been made")
+        if ticket < self._void:
+            raise errors.InvalidUsage(f"the route of ticket {ticket} is gone: the communicator has recovered since")
         place = self._places.get(ticket)
         later = self._next - 1 - ticket
         if place is None or (not self._uses[place].awaits and later >= self.in_flight):
@@ -145,6 +149,14 @@ class HandleRing:
         if not self.handles:
             raise errors.InvalidUsage("the handles have been destroyed")
         return self.handles[place]
+
+    def restart(self) -> None:
+        """The communicator has recovered: no route lives, and the next one takes the first handle, alike on all ranks,
+        though these may have made different routes before."""
+        self._uses.clear()
+        self._places.clear()
+        self._given = None
+        self._void = self._next
 
     def destroy(self) -> None:
         """Frees the handles. All work that uses them must have run. All ranks call it alike. Idempotent."""

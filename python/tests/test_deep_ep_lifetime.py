@@ -246,6 +246,34 @@ def failed(rank):
     refuses(moecomm.InvalidUsage, "the communicator has been destroyed", make().combine, received[0], received[4])
 
 
+def recovered(rank):
+    """Ranks come to different numbers of calls before a failure. The same Buffer goes on with all of them."""
+    x, ids, weights = inputs(rank)
+    buffer = make(timeout_ms=1500)
+    received = send(buffer, x, ids, weights)
+
+    def low():
+        rows, _, handle, _, _ = buffer.low_latency_dispatch(x.to(torch.bfloat16), ids, 16, EXPERTS, use_fp8=False)
+        return buffer.low_latency_combine(rows, ids, weights, handle)[0]
+
+    sums = low()
+    kinds = (moecomm.Timeout, moecomm.RemoteError, moecomm.Aborted)
+    for turn in range(3):
+        torch.distributed.barrier()
+        for _ in range(rank):
+            call, arguments = (send, (buffer, x, ids, weights)) if turn % 2 else (low, ())
+            refuses(kinds, "unless all ranks live and call recover", call, *arguments)
+        torch.distributed.barrier()
+        buffer.recover(20000)
+        again = send(buffer, x, ids, weights)
+        assert torch.equal(again[0], received[0])
+        assert torch.equal(buffer.combine(again[0], again[4])[0], buffer.combine(again[0].clone(), again[4])[0])
+        assert torch.equal(low(), sums)
+    refuses(moecomm.InvalidUsage, "the communicator has recovered since", buffer.combine, received[0], received[4])
+    refuses(ValueError, "timeout_ms", buffer.recover, 2**40)
+    buffer.destroy()
+
+
 AT_EXIT = """
 import os, sys
 import torch
@@ -313,6 +341,9 @@ class DeepEpLifetimeTest(RanksTest):
 
     def test_a_failed_buffer_says_that_a_new_one_works(self):
         self.run_ranks(failed)
+
+    def test_a_failed_buffer_recovers(self):
+        self.run_ranks(recovered)
 
 
 @unittest.skipIf(SKIP, SKIP)

@@ -26,6 +26,7 @@ moeResult_t moeCommGetInfo(moeComm_t handle, moeCommInfo_t* info) {
     result.bulkCopies = comm->backend().bulkCopies() ? 1 : 0;
     result.windowBytes = comm->layout().totalBytes;
     result.heapBytes = static_cast<uint64_t>(comm->shape().heapBytes);
+    result.failed = &view.state->failuresClaimed;
     moe::writeStruct(info, result, "info");
   });
 }

@@ -100,6 +100,16 @@ class Buffer(HighThroughput, LowLatency):
         After that it may be called again."""
         self.routes.resume()
 
+    def recover(self, timeout_ms: int) -> None:
+        """Goes on after a failure, such as a rank that came too late, if every rank lives. Not in DeepEP. Collective: all
+        ranks call it, and then repeat the same calls. Captured graphs stay. Handles of earlier dispatches are lost, and
+        so are hooks that were not called.
+
+        timeout_ms  how long this rank waits for the others
+
+        Raises what Communicator.recover raises. Then it may be called again, on all ranks."""
+        self.routes.recover(timeout_ms)
+
     # ---- Sizes, streams and masks ------------------------------------------------------------------------------------
 
     @staticmethod

@@ -22,8 +22,8 @@ OWN_SETTINGS = ("in_flight", "low_latency_in_flight", "device", "sum_weights")
 AGREED = ("in_flight", "low_latency_in_flight", "sum_weights", "tokens_max", "domain_size")
 TOKENS_MAX = 4096
 STAYS_FAILED = (
-    "This Buffer stays failed. A new Buffer, which all ranks that are left construct, gets a new communicator; handles "
-    "of earlier dispatches are lost"
+    "This Buffer stays failed, unless all ranks live and call recover(). A new Buffer, which all ranks that are left "
+    "construct, gets a new communicator; handles of earlier dispatches are lost"
 )
 END_SECONDS = 60.0  # for destroy(); the library takes a second or two
 
@@ -288,6 +288,15 @@ class Routes:
         while self._asleep:
             self._asleep[-1].comm.resume()
             self._asleep.pop()
+
+    def communicators(self) -> List[Communicator]:
+        return [group.comm for group in self._groups]
+
+    def recover(self, timeout_ms: int) -> None:
+        """Recovers all communicators. Collective: all ranks have made the same ones, in the same order."""
+        self.require_open()
+        for group in self._groups:
+            group.comm.recover(timeout_ms)
 
     def release(self) -> None:
         """Lets go of all communicators. Failed ones end at once, the others when no handle uses them any more. Waits

@@ -8,9 +8,10 @@ import torch
 
 from ..deep_ep import Buffer
 from ..deep_ep.settings import default_tokens_max
+from ..torch.memory import tensor_at
 from ..values import integer
 
-NO_MASKS = "the failure of a rank ends moecomm's communicator on all ranks, so none can be masked"
+NO_FAULT_TOLERANCE = "vLLM tolerates faults with --all2all-backend deepep_low_latency"
 
 
 class Manager:
@@ -22,17 +23,17 @@ class Manager:
     low_latency: bool
     rank: int
     world_size: int
-    # vLLM asks managers that tolerate faults for masks of ranks.
-    support_fault_tolerance = False
-
     def __init__(self, cpu_group: Any, tcp_store_group: Optional[Any] = None):
         """cpu_group        of all ranks of the experts
         tcp_store_group  the same ranks where torch knows no such group, as with elastic expert parallelism; it then
                          carries the unique id"""
         groups = (cpu_group,) if tcp_store_group is None else (cpu_group, tcp_store_group)
         super().__init__(*groups)
-        if getattr(getattr(self._config(), "parallel_config", None), "enable_fault_tolerance", False):
-            raise NotImplementedError(f"remove --enable-fault-tolerance: {NO_MASKS}")
+        self._parallel = getattr(self._config(), "parallel_config", None)
+        # Whether vLLM asks query_fault() after each step, and calls clean_buffers() before it repeats one.
+        self.support_fault_tolerance = bool(getattr(self._parallel, "enable_fault_tolerance", False))
+        if self.support_fault_tolerance and not self.low_latency:
+            raise NotImplementedError(f"remove --enable-fault-tolerance: {NO_FAULT_TOLERANCE}")
         self._group = groups[-1]
         self._buffer: Optional[Buffer] = None
 
@@ -45,6 +46,12 @@ class Manager:
             options = dict(low_latency_mode=self.low_latency, explicitly_destroy=True)
             self._buffer = Buffer(self._group, **options)
         return self._buffer
+
+    def _device(self) -> torch.device:
+        """That of the Buffer, or where it will be."""
+        if self._buffer is not None:
+            return self._buffer.device
+        return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
     def set_num_sms(self, num_sms: int) -> None:
         """Multiprocessors of later high-throughput calls. Odd values of num_sms are rounded down, except 1, which
@@ -66,16 +73,26 @@ class Manager:
         raise NotImplementedError("combine: moecomm's managers only make handles. Use finalize of the modular kernel")
 
     def query_active_mask(self) -> torch.Tensor:
-        """Raises NotImplementedError, as query_fault and clean_buffers do: there are no masks of ranks."""
-        raise NotImplementedError(f"query_active_mask: {NO_MASKS}")
+        """int32 [world_size], zeros: no rank is masked. A fault ends the step on all ranks, which then recover together."""
+        return torch.zeros(self.world_size, dtype=torch.int32, device=self._device())
 
     def query_fault(self) -> torch.Tensor:
-        """Raises NotImplementedError: see query_active_mask()."""
-        raise NotImplementedError(f"query_fault: {NO_MASKS}")
+        """A scalar bool in device memory: whether a communicator has failed. In stream order behind the steps that are
+        queued, replayed graphs included."""
+        device = self._device()
+        comms = self._buffer.routes.communicators() if self._buffer is not None else []
+        if any(comm.async_error() is not None for comm in comms):
+            return torch.ones((), dtype=torch.bool, device=device)
+        words = [tensor_at(comm.info.failed, (), torch.int32, device, comm) for comm in comms]
+        return torch.stack(words).any() if words else torch.zeros((), dtype=torch.bool, device=device)
 
     def clean_buffers(self) -> None:
-        """Raises NotImplementedError: see query_active_mask()."""
-        raise NotImplementedError(f"clean_buffers: {NO_MASKS}")
+        """Recovers the communicators, so that the step can be repeated. Collective: vLLM tells all workers to retry. Waits
+        for the others as long as vLLM waits for an instruction (engine_recovery_timeout_sec)."""
+        if self._buffer is None:
+            return
+        waits = getattr(getattr(self._parallel, "fault_tolerance_config", None), "engine_recovery_timeout_sec", 120)
+        self._buffer.recover(int(waits) * 1000)
 
     def destroy(self) -> None:
         """Frees the memory. All work must have run. Idempotent; a later get_handle() makes a new Buffer."""
