@@ -441,6 +441,7 @@ MOE_API moeResult_t moeCommResume(moeComm_t comm);
  * value. timeoutMs  1..86400000: how long this rank waits for the others, beside the work of its own GPU One thread; no
  * other call of this communicator meanwhile. Returns moeUnsupported (several domains; the communicator is suspended),
  * moeRemoteError (a rank has died or left) and moeTimeout (a rank has not come), which name the rank, and
+ * moeInvalidUsage (ranks have different LL handles, since one was cut off while it made or destroyed some) and
  * moeInvalidArgument. The communicator then has this failure, and the call may be repeated on all ranks. */
 MOE_API moeResult_t moeCommRecover(moeComm_t comm, int32_t timeoutMs);
 

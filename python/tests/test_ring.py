@@ -18,6 +18,7 @@ class Counting:
 
     def __init__(self):
         self.calls = self.routes = 0
+        self.rings = set()
 
     def share_calls(self, other):
         pass
@@ -76,6 +77,22 @@ class RingTest(unittest.TestCase):
             self.assertEqual(len(set(map(id, used))), in_flight)
             with self.assertRaisesRegex(moecomm.InvalidUsage, f"in_flight is {in_flight}"):
                 handles.use(2 * in_flight - 1)
+
+    def test_ranks_with_different_routes_are_alike_after_a_recovery(self):
+        seen = []
+        for routes in (0, 1, 2, 7):
+            comm, handles = self.make(3)
+            tickets = [self.route(handles)[0] for _ in range(routes)]
+            handles.next()  # and one that was not made
+            (recovering,) = comm.rings
+            recovering.restart()
+            for ticket in tickets:
+                with self.assertRaisesRegex(moecomm.InvalidUsage, f"ticket {ticket} is gone: the communicator has recovered"):
+                    handles.use(ticket)
+            later = [self.route(handles) for _ in range(9)]
+            self.assertIs(handles.use(later[-1][0]), later[-1][1])
+            seen.append([handles.handles.index(handle) for _, handle in later])
+        self.assertEqual(seen, [seen[0]] * 4)
 
     def test_backward_passes_that_never_come_are_given_up_at_last(self):
         comm, handles = self.make(4)

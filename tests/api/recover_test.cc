@@ -284,6 +284,7 @@ TEST_P(Recover, ARankThatDoesNotComeIsNamedAndTheCallMayBeRepeated) {
   if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a barrier of their process";
   world(3, config(), [](RankContext& context) {
     Calls calls(context, wideHandle(context, moeModeHt, moeLayoutFlat));
+    awaitOthers(context);
     for (int i = 0; i < 2; ++i) {
       if (context.rank != 2) {
         EXPECT_EQ(moeCommRecover(context.comm, 1200), moeTimeout);
@@ -317,6 +318,25 @@ TEST_P(Recover, ARankThatHasLeftIsNamed) {
     EXPECT_EQ(moeCommRecover(comm, kPatienceMs), moeRemoteError);
     EXPECT_TRUE(says(moeGetLastError(comm), "rank 1 left the group before moeCommRecover was done"));
     EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
+  });
+}
+
+TEST_P(Recover, RanksWithDifferentLlHandlesAreRefusedAlike) {
+  world(3, config(), [](RankContext& context) {
+    Calls calls(context, wideHandle(context, moeModeLl, moeLayoutFlat));
+    moeHandle_t more = nullptr;
+    const moeHandleConfig_t shape = wideHandle(context, moeModeLl, moeLayoutRankMajor);
+    if (context.rank == 1) {
+      MOE_ASSERT_OK(moeHandleCreate(&more, context.comm, &shape), context);
+    }
+    awaitOthers(context);
+    EXPECT_EQ(moeCommRecover(context.comm, kPatienceMs), moeInvalidUsage);
+    EXPECT_TRUE(says(context.error(), "moeCommRecover: rank 0 has 0 LL handles of set 1 and rank 1 has 1"));
+    if (more != nullptr) {
+      MOE_EXPECT_OK(moeHandleDestroy(more), context);
+    }
+    recover(context);
+    calls.wholeStep();
   });
 }
 

@@ -3,6 +3,8 @@
 // cancelled.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "comm/communicator/comm.h"
 #include "comm/communicator/rounds.h"
 #include "comm/communicator/words.h"
@@ -81,14 +83,33 @@ class CommRecovery {
     }
   }
 
+  struct Card {
+    EndedOperations ended;
+    int llHandles[kLlSetsMax];
+  };
+
   EndedOperations agreeOnCounts() {
-    const EndedOperations mine = endedIn(comm_.room_);
+    Card mine{endedIn(comm_.room_), {}};
+    std::copy_n(comm_.room_.llHandles, kLlSetsMax, mine.llHandles);
     const auto cards = group().allGather(asBytes(mine), kCall);
     std::vector<EndedOperations> all;
+    const Card first = readCard<Card>(cards[0], 0);
     for (int rank = 0; rank < comm_.nranks(); ++rank) {
-      all.push_back(readCard<EndedOperations>(cards[static_cast<std::size_t>(rank)], rank));
+      const Card card = readCard<Card>(cards[static_cast<std::size_t>(rank)], rank);
+      requireSameHandles(first, card, rank);
+      all.push_back(card.ended);
     }
     return beyond(all);
+  }
+  // A new handle takes the set of slots with the fewest handles, so ranks with different handles would use different
+  // sets. All ranks have the same cards, and fail alike.
+  static void requireSameHandles(const Card& first, const Card& card, int rank) {
+    for (int set = 0; set < kLlSetsMax; ++set) {
+      if (card.llHandles[set] == first.llHandles[set]) continue;
+      throw AgreedError(moeInvalidUsage, fmt::format("{}: rank 0 has {} LL handles of set {} and rank {} has {}: they "
+                                                     "must make and destroy the same handles in the same order",
+                                                     kCall, first.llHandles[set], set, rank, card.llHandles[set]));
+    }
   }
   EndedOperations endedIn(const Room& room) {
     CommState state;
