@@ -238,7 +238,7 @@ std::optional<Generation> Node::latestFailed() const {
 }
 
 void Node::recover(const Failure& why) {
-  readMail();
+  round(0);  // reads what has arrived, and the mail
   if (!latestFailed()) announce(why);
   generation_ = static_cast<Generation>(*latestFailed() + 1);
   gather_.restart(generation_);

@@ -14,6 +14,8 @@ namespace moe {
 namespace {
 
 constexpr const char* kCall = "moeCommRecover";
+// How long news of an earlier recovery may be on their way.
+constexpr std::chrono::milliseconds kNews{250};
 
 }  // namespace
 
@@ -44,9 +46,10 @@ class CommRecovery {
  private:
   bootstrap::Bootstrap& group() { return *comm_.bootstrap_; }
 
-  // Agrees with all ranks, and settles. False: another rank gave up, perhaps in an earlier call, and all must meet
-  // again.
+  // Agrees with all ranks, and settles. False: another rank had given up in an earlier call, of which this rank had not
+  // heard, so the ranks meet again.
   bool settled() {
+    const Deadline news = Deadline::after(kNews);
     group().recover(comm_.errors_.result(), comm_.errors_.sentence());
     try {
       inRound([&] { requirePossible(); });
@@ -56,7 +59,7 @@ class CommRecovery {
     } catch (const AgreedError&) {
       throw;
     } catch (const Error&) {
-      if (!group().othersGaveUp() || end_.expired()) throw;
+      if (!group().othersGaveUp() || news.expired() || end_.expired()) throw;
       return false;
     }
   }
