@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <type_traits>
+#include <vector>
 
 #include "device/view/views.h"
 
@@ -117,9 +119,39 @@ inline HandleState voidedState(const HandleState& before) {
   return state;
 }
 
-// An arrival word whose dispatch will announce nothing any more: the dispatch counts as complete.
-constexpr Flag settledArrival(Flag word) {
-  return flagValue(word) == 0 ? word : flagWord(flagEpoch(word) + 1);
+// Empties a handle's route, as a route does that is refused (protocol/route/empty.h): no row is sent, awaited or
+// described. A route that was cut off has filled these arrays in part, and not on all ranks. `put(to, from, bytes)`
+// writes to the handle's memory.
+template <class Put>
+void emptyRoute(const HandleView& h, int rank, int tokensMax, Put put) {
+  const auto fill = [&](auto* to, std::int64_t count, auto value) {
+    const std::vector<std::remove_pointer_t<decltype(to)>> values(static_cast<std::size_t>(count), value);
+    put(to, values.data(), values.size() * sizeof values[0]);
+  };
+  const int ranks = h.map.nranks, experts = h.map.count(rank);
+  Destination nowhere{};
+  nowhere.rank = kNoRank;
+  fill(h.sent.ids, std::int64_t{tokensMax} * h.topk, -1);
+  fill(h.sent.destinations, std::int64_t{tokensMax} * h.destinationsMax, nowhere);
+  fill(h.sent.destinationCount, tokensMax, 0);
+  fill(h.sent.totals, h.buckets(), 0);
+  fill(h.sent.flatRowsOf, ranks, 0);
+  fill(h.arriving.rows, 1, 0);
+  fill(h.arriving.rankOffsets, ranks + 1, 0);
+  fill(h.arriving.rowsPerExpert, experts, 0);
+  fill(h.arriving.expertOffsets, experts + 1, 0);
+  for (int to = 0; to < ranks; ++to) {
+    const int groups = h.layout == Layout::rankMajor ? 1 : h.layout == Layout::expertMajorPadded ? h.map.count(to) : 0;
+    fill(h.sent.layoutRowsOf + to, 1, groups * ranks * tokensMax);
+  }
+}
+
+// The arrival words of a handle, so that all of them count the same dispatches. A reader then goes on with one number
+// for all experts. A dispatch that was cut off counts as complete.
+inline void settleArrivals(std::span<Flag> words) {
+  Flag latest = 0;
+  for (const Flag word : words) latest = std::max(latest, flagWord(flagEpoch(word) + (flagValue(word) == 0 ? 0 : 1)));
+  std::fill(words.begin(), words.end(), latest);
 }
 
 }  // namespace moe
