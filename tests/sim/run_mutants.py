@@ -44,7 +44,7 @@ THREADS = {"host-tsan": "CompiledTeam<moe::HostWarp>", "lanes-tsan": "LaneTeam<4
 QUEUES = {"queues": [], "queues-tsan": TSAN}
 QUEUE_SOURCES = [f"fake_mlx5/{name}.cc" for name in (
     "adapter_test", "put_queue_test", "queue_test", "soft_adapter", "wqe_reader")]
-SIM_SOURCES = ["support/simulator/simulator.cc"]  # and support/simulator/sim_steps_*.cc
+SIM_SOURCES = ["support/programs/settle_world.cc", "support/simulator/simulator.cc"]  # and support/simulator/sim_steps_*.cc
 SIM_JUDGES = COMMON + ["support/simulator/fiber.cc", "support/simulator/simulator_puts.cc",
                        "support/simulator/simulator_stores.cc", "sim/worlds.cc", "sim/moecomm_sim.cc"]
 SIM_ARGUMENTS = {
@@ -58,6 +58,7 @@ SIM_ARGUMENTS = {
     "sim-decoder-death": ["--protocol", "ll", "--decoders", "--mishap", "death"],
     "sim-twice": ["--mishap", "twice"],
     "sim-unready": ["--mishap", "unready"],
+    "sim-recover": ["--mishap", "recover", "--operations", "16"],
 }
 
 

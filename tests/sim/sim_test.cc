@@ -96,6 +96,12 @@ TEST(Simulation, NamesTheRowsOfAnExpertThatAreNeverMade) {
   expectGoodWorlds(Protocol::ll, Mishap::unready, 300);
 }
 
+TEST(Simulation, GoesOnWhenAllRanksHaveRecovered) {
+  expectGoodWorlds(Protocol::ht, Mishap::recover, 150);
+  expectGoodWorlds(Protocol::ll, Mishap::recover, 150);
+  expectGoodWorlds(Protocol::both, Mishap::recover, 100);
+}
+
 TEST(Simulation, RepeatsItselfFromTheSameSeed) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Verdict first = runWorld(seed, Protocol::both, Mishap::any, false);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "support/programs/settle_world.h"
 #include "support/simulator/simulator.h"
 
 namespace moe::sim {
@@ -82,7 +83,8 @@ Mishap drawMishap(Rng& rng) {
   return kind < 2    ? Mishap::death
          : kind == 2 ? Mishap::leave
          : kind < 10 ? static_cast<Mishap>(static_cast<int>(Mishap::abort) + kind - 3)
-                     : Mishap::nothing;
+         : kind < 15 ? Mishap::nothing
+                     : Mishap::recover;
 }
 
 Trouble troubleOf(Mishap mishap) {
@@ -104,28 +106,56 @@ Trouble troubleOf(Mishap mishap) {
   }
 }
 
-}  // namespace
-
-Verdict runWorld(std::uint64_t seed, Protocol protocol, Mishap mishap, bool trace, const test::ScenarioLimits& limits) {
-  Rng rng(seed);
-  if (mishap == Mishap::any) mishap = drawMishap(rng);
-  const bool ends = mishap == Mishap::death || mishap == Mishap::leave || mishap == Mishap::abort;
-  Scenario world = makeScenario(rng.next(), protocol, troubleOf(mishap), limits, kTimeoutNs);
-  const Faults faults = ends ? drawFaults(world, mishap, rng) : Faults{};
+// Runs the world's program, and adds what there is to say about it.
+void run(Scenario& world, const Faults& faults, Rng& rng, bool trace, Verdict& verdict) {
   const Outcome outcome = Simulator(*world.comm, *world.program, rng.next(), faults, trace).run();
   std::vector<Ending> endings;
   for (const RankResult& result : outcome.ranks) endings.push_back({result.finished, result.failure});
-  Verdict verdict{outcome.defect + judgeTimes(outcome),
-                  world.text,
-                  outcome.events,
-                  world.operations,
-                  world.faults,
-                  outcome.lookUps};
+  verdict.wrong += outcome.defect + judgeTimes(outcome);
+  verdict.events += outcome.events;
+  verdict.lookUps = outcome.lookUps;
+  const bool ends = faults.deadRank >= 0 || faults.leaver >= 0 || faults.abortNs != 0;
   if (ends) {
     verdict.wrong += judgeSurvivors(outcome, faults, endings) + world.findStrayWrite() + world.program->report().text();
   } else {
     verdict.wrong += judge(world, endings);
   }
+}
+
+// When ranks that will recover are told to give up: at a random time, at once or one after another. Most of them are
+// then somewhere in their programs.
+Faults drawStop(Rng& rng) {
+  Faults faults;
+  faults.abortNs = 1 + rng.next() % (std::uint64_t{65536} << rng.below(8));
+  faults.abortSpreadNs = 1 + rng.next() % (std::uint64_t{1024} << rng.below(11));
+  return faults;
+}
+
+// The ranks stop and recover, one to three times. Each time they have another program to go on with.
+void runToRecovery(Scenario& world, Rng& rng, bool trace, Verdict& verdict) {
+  for (int rounds = rng.between(1, 3); rounds > 0; --rounds) {
+    run(world, drawStop(rng), rng, trace, verdict);
+    verdict.wrong += test::settleWorld(world);
+    test::drawAgain(world);
+  }
+}
+
+}  // namespace
+
+Verdict runWorld(std::uint64_t seed, Protocol protocol, Mishap mishap, bool trace, const test::ScenarioLimits& limits) {
+  Rng rng(seed);
+  if (mishap == Mishap::any) mishap = drawMishap(rng);
+  test::ScenarioLimits own = limits;
+  own.oneDomain |= mishap == Mishap::recover;
+  Scenario world = makeScenario(rng.next(), protocol, troubleOf(mishap), own, kTimeoutNs);
+  const bool ends = mishap == Mishap::death || mishap == Mishap::leave || mishap == Mishap::abort;
+  const Faults faults = ends ? drawFaults(world, mishap, rng) : Faults{};
+  Verdict verdict;
+  if (mishap == Mishap::recover) runToRecovery(world, rng, trace, verdict);
+  run(world, faults, rng, trace, verdict);
+  verdict.text = world.text;
+  verdict.operations = world.operations;
+  verdict.faults = world.faults;
   return verdict;
 }
 

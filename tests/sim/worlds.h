@@ -10,8 +10,9 @@
 
 namespace moe::sim {
 
-// The event that happens in a world. `any` draws one, which is mostly nothing.
-enum class Mishap { any, nothing, death, leave, abort, capacity, badIndex, twice, stranger, rowSize, unready };
+// The event that happens in a world. `any` draws one, which is mostly nothing. `recover`: as abort, but the ranks go
+// on.
+enum class Mishap { any, nothing, death, leave, abort, capacity, badIndex, twice, stranger, rowSize, unready, recover };
 
 struct Verdict {
   std::string wrong;  // empty if the world behaved as it must

@@ -97,6 +97,15 @@ bool OutputAreas::release(int rank, int area) {
   return clean;
 }
 
+void OutputAreas::clear() {
+  for (int rank = 0; rank < comm_.nranks(); ++rank) {
+    for (int area = 0; area < count_; ++area) {
+      std::memset(data(rank, area), kPoison, at(bytesEach_));
+      used(rank, area) = 0;
+    }
+  }
+}
+
 // ---- Route
 
 RouteOperation::RouteOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,

@@ -93,6 +93,8 @@ class OutputAreas {
   bool acquire(int rank, int area, std::int64_t bytes);
   // Poisons what was used. Returns false if something was written behind it.
   bool release(int rank, int area);
+  // Poisons all of them, whatever operations that will never end have left there.
+  void clear();
 
  private:
   std::int64_t& used(int rank, int area) const;

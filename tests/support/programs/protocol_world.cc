@@ -111,6 +111,21 @@ void TestComm::listRemoteAreas(Add add) {
   add("railGrads", at_.far.railGrads, domains * ht * 4 * s.topkMax);
 }
 
+std::string TestComm::setLastingWords(int r, const std::vector<Flag>& words) {
+  std::string goesBack;
+  for (const Area& area : areas_) {  // guards lie between them
+    if (area.begin >= at_.routeCounts) continue;
+    std::uint8_t* window = rank(r).window.data() + area.begin;
+    const auto* before = reinterpret_cast<const Flag*>(window);
+    const Flag* after = words.data() + area.begin / sizeof(Flag);
+    for (std::uint64_t i = 0; i < area.bytes / sizeof(Flag) && area.begin != at_.llLastRows; ++i) {
+      if (flagEpoch(after[i]) < flagEpoch(before[i])) goesBack = nameOf(before + i);
+    }
+    std::memcpy(window, after, area.bytes);
+  }
+  return goesBack;
+}
+
 CommView TestComm::view(int r) {
   RankMemory& memory = rank(r);
   CommView view{};

@@ -50,6 +50,9 @@ class TestComm {
   // Returns the set of LL slots for the next LL handle. The last set comes first, where areas end.
   int takeLlSet() { return shape_.llSets - 1 - llHandles_++ % shape_.llSets; }
 
+  // Replaces the words of this rank's window that outlast a step. Returns the name of a flag that goes back; empty if
+  // none does.
+  std::string setLastingWords(int rank, const std::vector<Flag>& words);
   // Describes a write outside of the window's areas. Empty if there was none.
   std::string findStrayWrite() const;
   // The area that contains an address and the offset in it, for messages.
@@ -90,6 +93,7 @@ class TestHandle {
   void setPlacement(int rank, const std::optional<PlacedExperts>& placed);
   // Numbers this rank's dispatches, which its arrival words count.
   std::uint64_t startDispatch(int rank) { return ++dispatches_[static_cast<std::size_t>(rank)]; }
+  void setDispatches(int rank, std::uint64_t count) { dispatches_[static_cast<std::size_t>(rank)] = count; }
   std::uint64_t dispatches(int rank) const { return dispatches_[static_cast<std::size_t>(rank)]; }
   // From now on this handle's operations note how long they wait.
   void askForWaits() {

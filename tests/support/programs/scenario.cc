@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "moecomm.h"
 #include "support/base/index.h"
@@ -10,6 +11,7 @@
 #include "support/programs/describe_operation.h"
 #include "support/programs/draw_parts.h"
 #include "support/programs/scenario_builder.h"
+#include "support/programs/settle_world.h"
 #include "support/programs/spoil_call.h"
 #include "support/reference/routing_input.h"
 
@@ -356,11 +358,7 @@ void ScenarioBuilder::makeStranger(const HandleTrack& track) {
   track.handle->makeStranger(world_.culprit);
 }
 
-Scenario ScenarioBuilder::build(std::uint64_t timeoutNs) {
-  world_.comm = std::make_unique<TestComm>(shape_, timeoutNs);
-  world_.culprit = rng_.below(shape_.nranks);
-  world_.areas = std::make_unique<OutputAreas>(*world_.comm, kOutputAreas, shape_.heapBytes / kOutputAreas);
-  world_.program = std::make_unique<Program>(shape_.nranks);
+void ScenarioBuilder::makeHandles() {
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
     tracks_.emplace_back();
@@ -375,6 +373,10 @@ Scenario ScenarioBuilder::build(std::uint64_t timeoutNs) {
                     s.arrivals ? ", arrival words" : "", s.combineWeights ? ", weights at combine" : "",
                     s.rowsBudget > 0 ? fmt::format(", budget {}", s.rowsBudget) : "");
   }
+}
+
+void ScenarioBuilder::drawProgram() {
+  world_.program = std::make_unique<Program>(shape_.nranks);
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
   for (int i = 0; i < operations && !ended_; ++i) addOperation();
   const bool atOnce = world_.trouble == Trouble::stranger && shape_.nranks > 1;
@@ -382,6 +384,14 @@ Scenario ScenarioBuilder::build(std::uint64_t timeoutNs) {
   for (HandleTrack& track : tracks_)
     if (track.outstanding) complete(track);
   world_.operations = operations_;
+}
+
+Scenario ScenarioBuilder::build(std::uint64_t timeoutNs) {
+  world_.comm = std::make_unique<TestComm>(shape_, timeoutNs);
+  world_.culprit = rng_.below(shape_.nranks);
+  world_.areas = std::make_unique<OutputAreas>(*world_.comm, kOutputAreas, shape_.heapBytes / kOutputAreas);
+  makeHandles();
+  drawProgram();
   world_.text =
       fmt::format("{} ranks in domains of {}, {} LL sets, rows of up to {} bytes, side {}, trouble {} at rank {}\n",
                   shape_.nranks, shape_.domainSize, shape_.llSets, shape_.rowBytesMax, shape_.sideBytesMax,
@@ -390,9 +400,43 @@ Scenario ScenarioBuilder::build(std::uint64_t timeoutNs) {
   return std::move(world_);
 }
 
+// The handle's operations deliver nothing until its next route. They may have any number of tokens.
+void ScenarioBuilder::voidRoute(HandleTrack& track) {
+  const HandleShape& s = track.handle->shape();
+  const RouteConfig config{s.map.nranks, s.map.experts,     s.topk,        s.layout,    s.tokensMax,
+                           s.alignment,  shape_.domainSize, !s.lowLatency, s.rowsBudget};
+  std::vector<RouteInput> inputs = withoutExperts(drawRouteInputs(config, false, voiding_));
+  track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
+  track.fault = kVoidRoute;
+}
+
+// After a recovery no operation is outstanding, and all routes are void. Some handles are used nevertheless, as a
+// replayed graph would use them.
+void ScenarioBuilder::buildAgain(Scenario& world) {
+  world_ = std::move(world);
+  for (HandleTrack& track : tracks_) {
+    const HandleTrack before = std::exchange(track, HandleTrack{});
+    track.handle = before.handle;
+    track.places = before.places;
+    if (before.counters) track.askForWaits();
+    if (voiding_.coin()) voidRoute(track);
+  }
+  drawProgram();
+  world_.text += "recovery\n" + world_.program->describe();
+  world = std::move(world_);
+}
+
 Scenario makeScenario(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits,
                       std::uint64_t timeoutNs) {
-  return ScenarioBuilder(seed, protocol, trouble, limits).build(timeoutNs);
+  auto builder = std::make_shared<ScenarioBuilder>(seed, protocol, trouble, limits);
+  Scenario world = builder->build(timeoutNs);
+  world.builder = std::move(builder);
+  return world;
+}
+
+void drawAgain(Scenario& world) {
+  const std::shared_ptr<ScenarioBuilder> builder = world.builder;
+  builder->buildAgain(world);
 }
 
 }  // namespace moe::test

@@ -32,9 +32,13 @@ struct ScenarioLimits {
   int warps = 4;
   bool decodes = false;  // LL handles allow the plain steps that most decoders run, and most dispatches are plain ones
   int faultsOneIn = 40;  // each kind of fault that the world survives strikes one in this many operations
+  bool oneDomain = false;
 };
 
+class ScenarioBuilder;  // scenario_builder.h
+
 struct Scenario {
+  std::shared_ptr<ScenarioBuilder> builder;  // of a random world: draws its further programs
   std::unique_ptr<TestComm> comm;
   std::vector<std::unique_ptr<TestHandle>> handles;
   std::unique_ptr<OutputAreas> areas;
@@ -54,6 +58,8 @@ struct Scenario {
 
 Scenario makeScenario(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits,
                       std::uint64_t timeoutNs);
+// Gives a world that has recovered (settle_world.h) another random program, on the same communicator and handles.
+void drawAgain(Scenario& world);
 
 // How a rank ended.
 struct Ending {

@@ -49,6 +49,7 @@ class ScenarioBuilder {
         scaling_(mix(seed, 85)),
         lacking_(mix(seed, 95)),
         decoding_(mix(seed, 98)),
+        voiding_(mix(seed, 122)),
         landing_(seed % 4 != 0),
         blocks_(isWorldOfBlocks(seed)),
         decodes_(limits.decodes && protocol != Protocol::ht),
@@ -60,8 +61,12 @@ class ScenarioBuilder {
   }
 
   Scenario build(std::uint64_t timeoutNs);
+  void buildAgain(Scenario& world);
 
  private:
+  void makeHandles();
+  void drawProgram();
+  void voidRoute(HandleTrack& track);
   void addOperation();
   void drawPlacement(HandleTrack& track, const RouteConfig& config);
   std::shared_ptr<RouteOperation> drawRoute(HandleTrack& track);
@@ -100,6 +105,7 @@ class ScenarioBuilder {
   Rng scaling_;            // draws weights on the input
   Rng lacking_;            // draws arrays with too few rows
   Rng decoding_;           // draws dispatches that bring only rows
+  Rng voiding_;            // draws operations on void routes
   bool landing_;           // LL rows land where they can, as on GPUs
   bool blocks_, decodes_;  // see isWorldOfBlocks, ScenarioLimits
   ScenarioLimits limits_;
@@ -107,7 +113,7 @@ class ScenarioBuilder {
   std::vector<HandleShape> handleShapes_;
   std::vector<HandleTrack> tracks_;
   std::uint64_t htStarted_[2] = {};
-  int operations_ = 0;
+  int operations_ = 0;  // so far, also in earlier programs
   bool ended_ = false;
   Scenario world_;
 };

@@ -87,7 +87,7 @@ void ShapeDrawer::limitRowBytes() {
 WorldShapes ShapeDrawer::draw() {
   shape_.nranks = rng_.between(limits_.ranksMin, limits_.ranks);
   shape_.domainSize = drawDomainSize();
-  if (decodes_) shape_.domainSize = shape_.nranks;
+  if (decodes_ || limits_.oneDomain) shape_.domainSize = shape_.nranks;
   const int handles = rng_.between(1, 3);
   for (int i = 0; i < handles; ++i) handles_.push_back(drawHandle(shape_.nranks));
   shape_.rowBytesMax = 16 * (rng_.oneIn(8) ? rng_.between(1, 1024) : rng_.between(1, 12));

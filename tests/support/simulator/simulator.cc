@@ -111,7 +111,7 @@ Outcome Simulator::run() {
   for (auto& rank : ranks_) push(rng_.next() % 20'000, Kind::startTask, static_cast<std::uint32_t>(rank->rank));
   for (auto& rank : ranks_) {
     if (faults_.abortNs != 0)
-      push(faults_.abortNs + rng_.next() % 100'000, Kind::abort, static_cast<std::uint32_t>(rank->rank));
+      push(faults_.abortNs + rng_.next() % faults_.abortSpreadNs, Kind::abort, static_cast<std::uint32_t>(rank->rank));
   }
   do {
     mainHasEvent_ = false;

@@ -1,0 +1,61 @@
+#include "support/programs/settle_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/view/settled.h"
+#include "support/base/index.h"
+
+namespace moe::test {
+namespace {
+
+std::string settleRank(TestComm& comm, int rank, const EndedOperations& ended) {
+  std::vector<Flag> words(at(static_cast<std::int64_t>(comm.at().routeCounts)) / sizeof(Flag));  // lastingWords()
+  SettledWords(words, comm.at(), comm.nranks(), comm.shape().llSets).write(ended);
+  const std::string goesBack = comm.setLastingWords(rank, words);
+  RankMemory& memory = comm.rank(rank);
+  memory.state = settledState(ended);
+  memory.failure = Failure{};
+  memory.orders.abort = 0;
+  // Ranks whose programs had ended have not left. They wait for the others to recover.
+  std::fill(memory.departed.begin(), memory.departed.end(), 0u);
+  return goesBack.empty() ? "" : fmt::format("the flag {} goes back in a recovery; ", goesBack);
+}
+
+void settleHandle(TestHandle& handle, int rank) {
+  const HandleView view = handle.view(rank);
+  const int tokensMax = handle.shape().tokensMax;
+  *view.state = voidedState(*view.state);
+  Failure why{};
+  why.ready = view.state->faults;
+  why.fault = kVoidRoute.fault;
+  why.peer = kVoidRoute.culprit;
+  view.hostCounts->fault = why;
+  handle.setTokensBound(rank, tokensMax);
+  emptyRoute(handle.view(rank), rank, tokensMax,
+             [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); });
+  if (!handle.shape().arrivals) return;
+  const std::span words(view.arriving.complete, at(handle.shape().map.count(rank)));
+  settleArrivals(words);
+  handle.setDispatches(rank, words.empty() ? 0 : flagEpoch(words[0]));
+}
+
+}  // namespace
+
+std::string settleWorld(Scenario& world) {
+  TestComm& comm = *world.comm;
+  std::vector<EndedOperations> ended;
+  for (int r = 0; r < comm.nranks(); ++r) ended.push_back(endedOf(comm.rank(r).state));
+  const EndedOperations all = beyond(ended);
+  std::string wrong;
+  for (int r = 0; r < comm.nranks(); ++r) {
+    wrong += settleRank(comm, r, all);
+    for (const auto& handle : world.handles) settleHandle(*handle, r);
+  }
+  world.areas->clear();
+  return wrong;
+}
+
+}  // namespace moe::test
