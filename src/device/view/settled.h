@@ -60,10 +60,10 @@ inline CommState settledState(const EndedOperations& ended) {
   return state;
 }
 
-// Writes the flags at the beginning of a window of one domain, `words` as a private copy of it. Every rank's are alike.
+// Writes the words at the beginning of a window of one domain, in a private copy of them. Every rank's are alike.
 class SettledWords {
  public:
-  // `words`: those of lastingWords(), zeroed.
+  // `words`: those of lastingWords(). What they hold does not matter.
   SettledWords(std::span<Flag> words, const WindowLayout& at, int nranks, int llSets)
       : words_(words), at_(at), nranks_(nranks), llSets_(llSets) {}
 
@@ -83,10 +83,12 @@ class SettledWords {
     fillPart(at_.htCombineDone, static_cast<int>(combines % kParities), (combines + 1) / 2);
     fillPart(at_.htCombineDone, static_cast<int>((combines + 1) % kParities), combines / 2);
     for (int set = 0; set < llSets_; ++set) writeSet(ended, set);
+    // In llRowsReady no rows are left of the latest dispatch, which may not have reached all ranks.
+    std::memset(words_.data() + at_.llLastRows / sizeof(Flag), 0,
+                static_cast<std::size_t>(llSets_ * nranks_) * sizeof(std::int32_t));
   }
 
  private:
-  // In llRowsReady, no rows follow from earlier dispatches: llLastRows is zero.
   void writeSet(const EndedOperations& ended, int set) const {
     const Channel dispatches = llChannel(kLlDispatchChannel, set), combines = llChannel(kLlCombineChannel, set);
     fillPart(at_.llRowsReady, set, ended.epoch[dispatches]);
@@ -109,41 +111,37 @@ class SettledWords {
   int nranks_, llSets_;
 };
 
-// The state of a handle whose route is void: it delivers nothing until its next route. `before`: its state so far.
+// The state of a handle whose route is void: it delivers nothing until its next route. `before`: its state so far. What
+// it has of the operation that was started last does not matter, because nobody completes that.
 inline HandleState voidedState(const HandleState& before) {
   HandleState state = before;
   state.fault = kBadUsage;
-  state.silent = 1;
-  state.combineLeft = 0;
   ++state.faults;
   return state;
 }
 
-// Empties a handle's route, as a route does that is refused (protocol/route/empty.h): no row is sent, awaited or
-// described. A route that was cut off has filled these arrays in part, and not on all ranks. `put(to, from, bytes)`
-// writes to the handle's memory.
+// Empties a handle's route: no row is sent, awaited or sent back, and pads reach to the end of the layout. The fault
+// alone does not stop rows, because in LL only one rank may have it. A route that was cut off has filled these arrays
+// in part, and not on all ranks. Operations of a handle with a fault do not look at its other arrays. `tokensMax`: the
+// most tokens of a route. `put(to, from, bytes)` writes to the handle's memory.
 template <class Put>
-void emptyRoute(const HandleView& h, int rank, int tokensMax, Put put) {
+void emptyRoute(const HandleView& h, int tokensMax, Put put) {
   const auto fill = [&](auto* to, std::int64_t count, auto value) {
     const std::vector<std::remove_pointer_t<decltype(to)>> values(static_cast<std::size_t>(count), value);
     put(to, values.data(), values.size() * sizeof values[0]);
   };
-  const int ranks = h.map.nranks, experts = h.map.count(rank);
   Destination nowhere{};
   nowhere.rank = kNoRank;
   fill(h.sent.ids, std::int64_t{tokensMax} * h.topk, -1);
   fill(h.sent.destinations, std::int64_t{tokensMax} * h.destinationsMax, nowhere);
   fill(h.sent.destinationCount, tokensMax, 0);
-  fill(h.sent.totals, h.buckets(), 0);
-  fill(h.sent.flatRowsOf, ranks, 0);
   fill(h.arriving.rows, 1, 0);
-  fill(h.arriving.rankOffsets, ranks + 1, 0);
-  fill(h.arriving.rowsPerExpert, experts, 0);
-  fill(h.arriving.expertOffsets, experts + 1, 0);
-  for (int to = 0; to < ranks; ++to) {
+  std::vector<std::int32_t> layoutRows;
+  for (int to = 0; to < h.map.nranks; ++to) {
     const int groups = h.layout == Layout::rankMajor ? 1 : h.layout == Layout::expertMajorPadded ? h.map.count(to) : 0;
-    fill(h.sent.layoutRowsOf + to, 1, groups * ranks * tokensMax);
+    layoutRows.push_back(groups * h.map.nranks * tokensMax);
   }
+  put(h.sent.layoutRowsOf, layoutRows.data(), layoutRows.size() * sizeof layoutRows[0]);
 }
 
 // The arrival words of a handle, so that all of them count the same dispatches. A reader then goes on with one number
