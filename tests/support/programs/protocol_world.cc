@@ -111,18 +111,18 @@ void TestComm::listRemoteAreas(Add add) {
   add("railGrads", at_.far.railGrads, domains * ht * 4 * s.topkMax);
 }
 
+std::vector<Flag> TestComm::lastingWords(int r) const {
+  const auto* words = reinterpret_cast<const Flag*>(ranks_[static_cast<std::size_t>(r)]->window.data());
+  return {words, words + at_.routeCounts / sizeof(Flag)};
+}
+
 std::string TestComm::setLastingWords(int r, const std::vector<Flag>& words) {
+  auto* window = reinterpret_cast<Flag*>(rank(r).window.data());
   std::string goesBack;
-  for (const Area& area : areas_) {  // guards lie between them
-    if (area.begin >= at_.routeCounts) continue;
-    std::uint8_t* window = rank(r).window.data() + area.begin;
-    const auto* before = reinterpret_cast<const Flag*>(window);
-    const Flag* after = words.data() + area.begin / sizeof(Flag);
-    for (std::uint64_t i = 0; i < area.bytes / sizeof(Flag) && area.begin != at_.llLastRows; ++i) {
-      if (flagEpoch(after[i]) < flagEpoch(before[i])) goesBack = nameOf(before + i);
-    }
-    std::memcpy(window, after, area.bytes);
+  for (std::size_t i = 0; i < at_.llLastRows / sizeof(Flag); ++i) {
+    if (flagEpoch(words[i]) < flagEpoch(window[i])) goesBack = nameOf(window + i);
   }
+  std::copy(words.begin(), words.end(), window);
   return goesBack;
 }
 

@@ -50,8 +50,9 @@ class TestComm {
   // Returns the set of LL slots for the next LL handle. The last set comes first, where areas end.
   int takeLlSet() { return shape_.llSets - 1 - llHandles_++ % shape_.llSets; }
 
-  // Replaces the words of this rank's window that outlast a step. Returns the name of a flag that goes back; empty if
-  // none does.
+  // The words of this rank's window that outlast a step. They are flags, but for llLastRows.
+  std::vector<Flag> lastingWords(int rank) const;
+  // Replaces them. Returns the name of a flag that goes back; empty if none does.
   std::string setLastingWords(int rank, const std::vector<Flag>& words);
   // Describes a write outside of the window's areas. Empty if there was none.
   std::string findStrayWrite() const;

@@ -12,7 +12,7 @@ namespace moe::test {
 namespace {
 
 std::string settleRank(TestComm& comm, int rank, const EndedOperations& ended) {
-  std::vector<Flag> words(at(static_cast<std::int64_t>(comm.at().routeCounts)) / sizeof(Flag));  // lastingWords()
+  std::vector<Flag> words = comm.lastingWords(rank);
   SettledWords(words, comm.at(), comm.nranks(), comm.shape().llSets).write(ended);
   const std::string goesBack = comm.setLastingWords(rank, words);
   RankMemory& memory = comm.rank(rank);
@@ -34,8 +34,7 @@ void settleHandle(TestHandle& handle, int rank) {
   why.peer = kVoidRoute.culprit;
   view.hostCounts->fault = why;
   handle.setTokensBound(rank, tokensMax);
-  emptyRoute(handle.view(rank), rank, tokensMax,
-             [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); });
+  emptyRoute(view, tokensMax, [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); });
   if (!handle.shape().arrivals) return;
   const std::span words(view.arriving.complete, at(handle.shape().map.count(rank)));
   settleArrivals(words);
@@ -53,6 +52,7 @@ std::string settleWorld(Scenario& world) {
   for (int r = 0; r < comm.nranks(); ++r) {
     wrong += settleRank(comm, r, all);
     for (const auto& handle : world.handles) settleHandle(*handle, r);
+    if (comm.lastingWords(r) != comm.lastingWords(0)) wrong += fmt::format("rank {} recovers with other words; ", r);
   }
   world.areas->clear();
   return wrong;
