@@ -118,12 +118,17 @@ std::vector<Flag> TestComm::lastingWords(int r) const {
 
 std::string TestComm::setLastingWords(int r, const std::vector<Flag>& words) {
   auto* window = reinterpret_cast<Flag*>(rank(r).window.data());
-  std::string goesBack;
-  for (std::size_t i = 0; i < at_.llLastRows / sizeof(Flag); ++i) {
-    if (flagEpoch(words[i]) < flagEpoch(window[i])) goesBack = nameOf(window + i);
+  std::string wrong;
+  for (const Area& area : areas_) {
+    if (area.begin >= at_.llLastRows) continue;
+    for (std::size_t i = 0; i < area.bytes / sizeof(Flag); ++i) {
+      const std::size_t word = area.begin / sizeof(Flag) + i, first = word - i % static_cast<std::size_t>(nranks());
+      if (flagEpoch(words[word]) < flagEpoch(window[word])) wrong = nameOf(window + word) + " goes back";
+      if (words[word] != words[first]) wrong = nameOf(window + word) + " differs between ranks";
+    }
   }
   std::copy(words.begin(), words.end(), window);
-  return goesBack;
+  return wrong;
 }
 
 CommView TestComm::view(int r) {

@@ -52,7 +52,8 @@ class TestComm {
 
   // The words of this rank's window that outlast a step. They are flags, but for llLastRows.
   std::vector<Flag> lastingWords(int rank) const;
-  // Replaces them. Returns the name of a flag that goes back; empty if none does.
+  // Replaces them by those of a recovery. Returns an error if a flag goes back, or differs between the ranks that write
+  // it; empty if none does.
   std::string setLastingWords(int rank, const std::vector<Flag>& words);
   // Describes a write outside of the window's areas. Empty if there was none.
   std::string findStrayWrite() const;

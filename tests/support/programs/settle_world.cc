@@ -14,14 +14,14 @@ namespace {
 std::string settleRank(TestComm& comm, int rank, const EndedOperations& ended) {
   std::vector<Flag> words = comm.lastingWords(rank);
   SettledWords(words, comm.at(), comm.nranks(), comm.shape().llSets).write(ended);
-  const std::string goesBack = comm.setLastingWords(rank, words);
+  const std::string wrong = comm.setLastingWords(rank, words);
   RankMemory& memory = comm.rank(rank);
   memory.state = settledState(ended);
   memory.failure = Failure{};
   memory.orders.abort = 0;
   // Ranks whose programs had ended have not left. They wait for the others to recover.
   std::fill(memory.departed.begin(), memory.departed.end(), 0u);
-  return goesBack.empty() ? "" : fmt::format("the flag {} goes back in a recovery; ", goesBack);
+  return wrong.empty() ? "" : fmt::format("in a recovery {}; ", wrong);
 }
 
 void settleHandle(TestHandle& handle, int rank) {

@@ -11,7 +11,7 @@ namespace moe::test {
 inline constexpr HandleFault kVoidRoute{.fault = Fault::disagreement, .culprit = -1};
 
 // No rank may run a step, and all stores must have landed. From here on all ranks may run another program: drawAgain().
-// Returns an error if a flag goes back, or if the words that outlast a step differ between ranks; else empty.
+// Returns an error if a flag goes back, or if flags differ between ranks; empty if there is none.
 std::string settleWorld(Scenario& world);
 
 }  // namespace moe::test
