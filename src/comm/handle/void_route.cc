@@ -18,10 +18,12 @@ void Handle::voidRoute() {
                       sizeof before / sizeof(std::uint64_t));
   const HandleState state = voidedState(before);
   backend().copyToPrivate(view_.state, &state, sizeof state);
+  emptyRoute(view_, shape_.tokensMax,
+             [&](void* to, const void* from, std::size_t bytes) { backend().copyToPrivate(to, from, bytes); });
   if (shape_.arrivals) {
     std::vector<Flag> words(static_cast<std::size_t>(localExperts()));
     backend().readWords(words.data(), view_.arriving.complete, words.size());
-    for (Flag& word : words) word = settledArrival(word);
+    settleArrivals(words);
     backend().copyToPrivate(view_.arriving.complete, words.data(), words.size() * sizeof(Flag));
   }
   Failure& why = view_.hostCounts->fault;
