@@ -97,7 +97,7 @@ class Gather {
   static constexpr std::chrono::milliseconds kFresh{2500};
   static constexpr Generation generationOf(std::uint16_t sequence) { return static_cast<Generation>(sequence >> 8); }
   static constexpr std::uint16_t sequenceOf(Generation generation, unsigned operation) {
-    return static_cast<std::uint16_t>(generation << 8 | (operation & 0xff));
+    return static_cast<std::uint16_t>(unsigned{generation} << 8 | (operation & 0xff));
   }
   struct Round {
     std::vector<std::vector<std::uint8_t>> blobs;
