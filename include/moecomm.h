@@ -431,18 +431,19 @@ MOE_API moeResult_t moeCommResume(moeComm_t comm);
 /* Goes on after a failure of the communicator, such as a rank that came too late, if every rank still lives.
  * Collective: every rank of the communicator calls it when it has learned of the failure, at most `timeoutMs` apart. A
  * rank that has learned of none ends the operations of all ranks by this call, as moeCommAbort does. Not
- * stream-ordered: it waits for all work of this rank's GPU, as moeCommDestroy does. No stream may be capturing
- * meanwhile. Afterwards the communicator has no failure. Addresses, handles, prepared calls, captured graphs and window
- * memory with its contents stay, and so do counters and statistics. Outputs of operations that had not ended are
- * undefined. Operations that awaited moeComplete are cancelled. Routes are void: a handle's next call must be moeRoute
- * or moeRouteDispatch; others are refused with moeInvalidUsage. Replays of graphs that only dispatch or combine deliver
+ * stream-ordered: it waits for all work of this rank's GPU, as moeCommDestroy does. No stream may be capturing.
+ *   timeoutMs  1..86400000: how long this rank waits for the others, beside the work of its own GPU
+ * Afterwards the communicator has no failure. Addresses, handles, prepared calls, captured graphs and window memory
+ * with its contents stay, and so do counters and statistics. Outputs of operations that had not ended are undefined.
+ * Operations that awaited moeComplete are cancelled. Routes are void: a handle's next call must be moeRoute or
+ * moeRouteDispatch; others are refused with moeInvalidUsage. Replays of graphs that only dispatch or combine deliver
  * nothing until then, and moeHandleGetStatus says why. All ranks repeat the same calls, also a rank whose own had
- * ended. An arrival word may have grown by one for a dispatch that was cut off, so its readers begin to count from its
- * value. timeoutMs  1..86400000: how long this rank waits for the others, beside the work of its own GPU One thread; no
- * other call of this communicator meanwhile. Returns moeUnsupported (several domains; the communicator is suspended),
- * moeRemoteError (a rank has died or left) and moeTimeout (a rank has not come), which name the rank, and
- * moeInvalidUsage (ranks have different LL handles, since one was cut off while it made or destroyed some) and
- * moeInvalidArgument. The communicator then has this failure, and the call may be repeated on all ranks. */
+ * ended. Arrival words may have grown by one for a dispatch that was cut off, so readers begin to count from them.
+ * One thread; no other call of this communicator meanwhile. Returns moeUnsupported (several domains; the communicator
+ * is suspended) and moeInvalidArgument, which change nothing; moeRemoteError (a rank has died or left) and moeTimeout
+ * (a rank has not come), which name the rank; and moeInvalidUsage (ranks have different LL handles, since one was cut
+ * off while it made or destroyed some). After these three the communicator has this failure, and all ranks may call
+ * again. */
 MOE_API moeResult_t moeCommRecover(moeComm_t comm, int32_t timeoutMs);
 
 /* Writes this rank's latest steps to a file: for each of up to 1024 steps its call, handle, operation, when it began

@@ -25,6 +25,7 @@ class CommRecovery {
       : comm_(comm), timeout_(timeout), end_(Deadline::after(timeout)) {}
 
   void run() {
+    requirePossible();
     endSteps();
     const MonitorHeld held(*comm_.bootstrap_, timeout_);
     try {
@@ -52,7 +53,6 @@ class CommRecovery {
     const Deadline news = Deadline::after(kNews);
     group().recover(comm_.errors_.result(), comm_.errors_.sentence());
     try {
-      inRound([&] { requirePossible(); });
       const EndedOperations ended = agreeOnCounts();
       inRound([&] { settleAll(ended); });
       return true;
@@ -78,6 +78,7 @@ class CommRecovery {
     comm_.backend_->synchronize();
   }
 
+  // What this says is the same on all ranks, so each refuses by itself, and nothing has changed.
   void requirePossible() const {
     if (comm_.suspended_) throw Error(moeUnsupported, fmt::format("{}: {}", kCall, kSuspended));
     if (comm_.remote_) {
