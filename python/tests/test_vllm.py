@@ -253,7 +253,7 @@ def two_batches(rank):
 def retries(rank):
     """A rank stalls in a step. vLLM sees the fault, and its instruction "retry" goes on with the same classes."""
     set_up()
-    deep_ep.configure(timeout_ms=1000)
+    deep_ep.configure(timeout_ms=3000)
     x, weights, ids = inputs(rank)
     due = reference(x, weights, ids)
     parallel = sys.modules["vllm.config"].get_current_vllm_config_or_none().parallel_config

@@ -118,7 +118,7 @@ TEST_P(Recover, ARankThatComesTooLateIsNamedAndTheStepIsRepeated) {
       Calls calls(context, wideHandle(context, mode, moeLayoutFlat));
       runWholeStep(step, 0);
       awaitOthers(context);
-      MOE_EXPECT_OK(moeCommSetTimeout(context.comm, 100), context);
+      MOE_EXPECT_OK(moeCommSetTimeout(context.comm, 500), context);
       if (context.rank != 1) runUntil(context, calls, 2);
       expectFailure(context, moeTimeout, "rank 1 did not ");
       recover(context);
@@ -286,8 +286,8 @@ TEST_P(Recover, ARankThatDoesNotComeIsNamedAndTheCallMayBeRepeated) {
     awaitOthers(context);
     for (int i = 0; i < 2; ++i) {
       if (context.rank != 2) {
-        EXPECT_EQ(moeCommRecover(context.comm, 1200), moeTimeout);
-        EXPECT_TRUE(says(context.error(), "rank 2 did not complete moeCommRecover within 1200 ms"));
+        EXPECT_EQ(moeCommRecover(context.comm, 2500), moeTimeout);
+        EXPECT_TRUE(says(context.error(), "rank 2 did not complete moeCommRecover within 2500 ms"));
         EXPECT_EQ(calls.route(), moeTimeout);
       }
       awaitOthers(context);
