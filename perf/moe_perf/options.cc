@@ -30,9 +30,11 @@ const Names<std::int32_t> kLayouts = {{"flat", moeLayoutFlat},
                                       {"rank-major", moeLayoutRankMajor}};
 const Names<Format> kFormats = {
     {"bf16", Format::bf16}, {"fp16", Format::fp16}, {"fp32", Format::fp32}, {"fp8", Format::fp8}};
-const Names<Cast> kCasts = {{"none", Cast::none},        {"fp8", Cast::fp8},     {"fp8-ue8m0", Cast::fp8Ue8m0},
-                            {"fp8-pow2", Cast::fp8Pow2}, {"mxfp8", Cast::mxfp8}, {"mxfp4", Cast::mxfp4},
-                            {"nvfp4", Cast::nvfp4}};
+const Names<Cast> kCastNames = [] {
+  Names<Cast> names = {{"none", Cast::none}};
+  for (const NamedCast& named : kCasts) names[named.name] = named.cast;
+  return names;
+}();
 const Names<Wire> kWires = {{"row", Wire::row},
                             {"fp8", Wire::fp8},
                             {"fp8-block", Wire::fp8Block},
@@ -99,7 +101,7 @@ void declareShape(CLI::App& app, Options& options) {
             "row type; fp8 is e4m3 bytes with an fp32 scale per 128 columns as side payload, combined in bf16");
   addChoice(app, "--side", options.side, kSides,
             "how the scales of --format fp8 travel: as one array, or as a payload that lies in rows or in columns");
-  addChoice(app, "--cast", options.cast, kCasts,
+  addChoice(app, "--cast", options.cast, kCastNames,
             "casts the rows on their way: to e4m3 with a scale per 128 columns (fp8: fp32, fp8-ue8m0 and "
             "fp8-pow2: powers of two), to mxfp8 or mxfp4 (per 32 columns), to nvfp4 (per 16)");
   addChoice(app, "--scales", options.scales, kScales,
@@ -361,7 +363,7 @@ std::string Options::formatName() const {
   return nameOf(kFormats, format) + (side == Side::array ? "" : " in " + nameOf(kSides, side));
 }
 std::string Options::castName() const {
-  return nameOf(kCasts, cast);
+  return nameOf(kCastNames, cast);
 }
 std::string Options::castText() const {
   return castName() + (scales == moeScalesRowMajor ? "" : " " + scalesName());

@@ -45,12 +45,10 @@ std::int64_t layoutRows(const Options& options, int nranks, int tokensMax) {
   return perToken * nranks * tokensMax;
 }
 
-constexpr std::array kCasts = {Cast::fp8, Cast::fp8Ue8m0, Cast::fp8Pow2, Cast::mxfp8, Cast::mxfp4, Cast::nvfp4};
-
 // Casts every other of the shapes that allow a cast.
 Cast drawCast(Draw& draw, const Options& options) {
   const bool may = options.format != Format::fp8 && options.hidden % kScaleColumns == 0;
-  return may && drawOneOf(draw, 2) ? drawAny(draw, kCasts) : Cast::none;
+  return may && drawOneOf(draw, 2) ? drawAny(draw, kCasts).cast : Cast::none;
 }
 
 // Draws a layout of scales that the options' cast allows.

@@ -2,6 +2,7 @@
 // can compute any other's rows by itself. Also the experts' functions and the row formats. Compiled for host and GPU.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #if defined(__CUDACC__)
@@ -57,6 +58,15 @@ MOE_PERF_BOTH GroupValues payload(std::uint64_t key, int group) {
 
 // The cast of rows on their way through dispatch: moeCast values.
 enum class Cast : int { none, fp8, fp8Ue8m0, fp8Pow2, mxfp8, mxfp4, nvfp4 };
+
+struct NamedCast {
+  const char* name;
+  Cast cast;
+};
+// All of them, by the names of options.
+inline constexpr std::array kCasts = {NamedCast{"fp8", Cast::fp8},          NamedCast{"fp8-ue8m0", Cast::fp8Ue8m0},
+                                      NamedCast{"fp8-pow2", Cast::fp8Pow2}, NamedCast{"mxfp8", Cast::mxfp8},
+                                      NamedCast{"mxfp4", Cast::mxfp4},      NamedCast{"nvfp4", Cast::nvfp4}};
 
 MOE_PERF_BOTH constexpr int castBlockColumns(Cast cast) {
   return cast == Cast::nvfp4 ? 16 : cast == Cast::mxfp8 || cast == Cast::mxfp4 ? 32 : kScaleColumns;
