@@ -28,14 +28,21 @@ class PutCarriers {
     std::uint64_t taken = memory.load(ring.taken);
     Put put;
     while (!stop.stop_requested()) {
-      // Sleeps now and then, so that posters find the ring full.
-      if (taken % 16 == 15) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (taken % 16 == 15) awaitPosters(ring, taken);
       if (!take(memory, ring, taken, &put)) {
         std::this_thread::sleep_for(std::chrono::microseconds(20));
         continue;
       }
       carry(rank, put);
       memory.publish(&puts.taken, ++taken);
+    }
+  }
+
+  // Waits until a poster finds the ring full, or for a while: the posters may have no more puts.
+  static void awaitPosters(const PutRing& ring, std::uint64_t taken) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
+    while (HostQueueMemory().load(ring.reserved) - taken <= ring.count && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
 
