@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 
@@ -23,6 +23,7 @@ class Manager:
     low_latency: bool
     rank: int
     world_size: int
+
     def __init__(self, cpu_group: Any, tcp_store_group: Optional[Any] = None):
         """cpu_group        of all ranks of the experts
         tcp_store_group  the same ranks where torch knows no such group, as with elastic expert parallelism; it then
@@ -36,6 +37,7 @@ class Manager:
             raise NotImplementedError(f"remove --enable-fault-tolerance: {NO_FAULT_TOLERANCE}")
         self._group = groups[-1]
         self._buffer: Optional[Buffer] = None
+        self._failed: List[torch.Tensor] = []  # of each communicator of the Buffer: not 0 if it has failed
 
     def _config(self) -> Any:
         """vLLM's configuration; None where there is none, as in tests of its layers."""
@@ -83,8 +85,9 @@ class Manager:
         comms = self._buffer.routes.communicators() if self._buffer is not None else []
         if any(comm.async_error() is not None for comm in comms):
             return torch.ones((), dtype=torch.bool, device=device)
-        words = [tensor_at(comm.info.failed, (), torch.int32, device, comm) for comm in comms]
-        return torch.stack(words).any() if words else torch.zeros((), dtype=torch.bool, device=device)
+        for comm in comms[len(self._failed) :]:
+            self._failed.append(tensor_at(comm.info.failed, (), torch.int32, device, comm))
+        return torch.stack(self._failed).any() if self._failed else torch.zeros((), dtype=torch.bool, device=device)
 
     def clean_buffers(self) -> None:
         """Recovers the communicators, so that the step can be repeated. Collective: vLLM tells all workers to retry. Waits
@@ -97,6 +100,7 @@ class Manager:
     def destroy(self) -> None:
         """Frees the memory. All work must have run. Idempotent; a later get_handle() makes a new Buffer."""
         buffer, self._buffer = self._buffer, None
+        self._failed.clear()
         if buffer is not None:
             buffer.routes.close()  # layers may keep handles, but no work will use them
 
