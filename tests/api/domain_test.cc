@@ -63,10 +63,7 @@ void runStep(MoeStep& step, int iteration) {
   step.prepare(iteration);
   step.route();
   step.dispatch();
-  step.checkDispatch();
-  step.runExperts();
-  step.combine();
-  step.checkCombine();
+  step.finish();
 }
 
 // Several handles on one communicator, one step after the other. Both modes run with free routing and with routing that

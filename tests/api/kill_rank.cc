@@ -168,10 +168,7 @@ bool startAgain(const Options& o, Arena& arena) {
       step.prepare(i);
       step.route();
       step.dispatch();
-      step.checkDispatch();
-      step.runExperts();
-      step.combine();
-      step.checkCombine();
+      step.finish();
     }
   }
   return moeCommDestroy(comm) == moeSuccess && !::testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed();

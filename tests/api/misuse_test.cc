@@ -263,10 +263,7 @@ TEST_P(Misuse, IsRefusedAndTheNextStepIsRight) {
         step.prepare(round);
         step.route();
         step.dispatch();
-        step.checkDispatch();
-        step.runExperts();
-        step.combine();
-        step.checkCombine();
+        step.finish();
       }
     }
     EXPECT_GE(mine, 50 * kRounds);

@@ -41,10 +41,7 @@ void runWholeStep(MoeStep& step, int iteration) {
     step.route();
     step.dispatch();
   }
-  step.checkDispatch();
-  step.runExperts();
-  step.combine();
-  step.checkCombine();
+  step.finish();
 }
 
 // Operations up to one that some ranks do not begin, or only begin. They fail at once or in the background. `stop`: how
@@ -64,20 +61,6 @@ void runUntil(RankContext& context, Calls& calls, int stop) {
   context.arena.synchronize();
 }
 
-StepCase caseOf(int mode, int layout) {
-  StepCase c;
-  c.mode = mode;
-  c.layout = layout;
-  c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
-  c.weighted = c.weightGrads = true;
-  c.lateWeights = layout == moeLayoutExpertMajor;
-  c.biases = layout % 3;
-  c.window = layout % 2 == 0;
-  c.sideBytes = 16;
-  c.seed = static_cast<std::uint64_t>(100 * mode + layout);
-  return c;
-}
-
 // In each turn ranks come to different operations of a step, then one aborts. Afterwards whole steps of all handles are
 // right, those of handles that were cut off too.
 void abortAndGoOn(RankContext& context, int turns) {
@@ -85,7 +68,7 @@ void abortAndGoOn(RankContext& context, int turns) {
   std::vector<std::unique_ptr<Calls>> cut;
   for (int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
-      steps.push_back(std::make_unique<MoeStep>(context, caseOf(mode, layout)));
+      steps.push_back(std::make_unique<MoeStep>(context, mixedCase(mode, layout)));
       cut.push_back(std::make_unique<Calls>(context, wideHandle(context, mode, layout)));
     }
   }
@@ -114,7 +97,7 @@ TEST_P(Recover, StepsOfAllHandlesAreRightAfterAbortsAtAnyOperation) {
 TEST_P(Recover, ARankThatComesTooLateIsNamedAndTheStepIsRepeated) {
   world(3, config(), [](RankContext& context) {
     for (int mode : {moeModeHt, moeModeLl}) {
-      MoeStep step(context, caseOf(mode, moeLayoutExpertMajorPadded));
+      MoeStep step(context, mixedCase(mode, moeLayoutExpertMajorPadded));
       Calls calls(context, wideHandle(context, mode, moeLayoutFlat));
       runWholeStep(step, 0);
       awaitOthers(context);

@@ -21,25 +21,7 @@ void runStep(MoeStep& step, int iteration) {
     step.route();
     step.dispatch();
   }
-  step.checkDispatch();
-  step.runExperts();
-  step.combine();
-  step.checkCombine();
-}
-
-// The cases of a loop over both modes and all layouts.
-StepCase caseOf(int mode, int layout) {
-  StepCase c;
-  c.mode = mode;
-  c.layout = layout;
-  c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
-  c.weighted = c.weightGrads = true;
-  c.lateWeights = layout == moeLayoutExpertMajor;
-  c.biases = layout % 3;
-  c.window = layout % 2 == 0;
-  c.sideBytes = 16;
-  c.seed = static_cast<std::uint64_t>(100 * mode + layout);
-  return c;
+  step.finish();
 }
 
 void stepAroundCycles(int nranks, const moeConfig_t& config, const StepCase& c, int cycles) {
@@ -57,7 +39,7 @@ void stepAroundCycles(int nranks, const moeConfig_t& config, const StepCase& c, 
 TEST_P(Sleep, StepsOfAllLayoutsInBothModesAreRightAfterTwentyCycles) {
   for (int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
-      stepAroundCycles(ranks(3), config(), caseOf(mode, layout), 20);
+      stepAroundCycles(ranks(3), config(), mixedCase(mode, layout), 20);
     }
   }
 }
@@ -68,7 +50,7 @@ TEST_P(Sleep, StepsAcrossDomainsThatTcpJoinsAreRightToo) {
   config.transport = moeTransportTcp;
   for (int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
-      stepAroundCycles(ranks(4), config, caseOf(mode, layout), 6);
+      stepAroundCycles(ranks(4), config, mixedCase(mode, layout), 6);
       if (startedRanks() % 2 != 0) continue;
       config.domainSize = 3 - config.domainSize;  // 2, 1, 2, ...
       if (ranks(4) == 1) config.domainSize = 1;
@@ -81,7 +63,7 @@ TEST_P(Sleep, AKnownRouteStays) {
   for (int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
       world(ranks(3), config(), [&](RankContext& context) {
-        StepCase c = caseOf(mode, layout);
+        StepCase c = mixedCase(mode, layout);
         c.window = false;
         MoeStep step(context, c);
         runStep(step, 0);
@@ -107,7 +89,7 @@ TEST_P(Sleep, LeavesRoomForAnotherCommunicator) {
     RankContext other{context.rank, context.nranks, nullptr, context.arena, context.barrier};
     ASSERT_EQ(moeCommInit(&other.comm, context.nranks, context.rank, &id, &own), moeSuccess);
     {
-      MoeStep first(context, caseOf(moeModeHt, moeLayoutFlat)), second(other, caseOf(moeModeLl, moeLayoutFlat));
+      MoeStep first(context, mixedCase(moeModeHt, moeLayoutFlat)), second(other, mixedCase(moeModeLl, moeLayoutFlat));
       for (int i = 0; i < 5; ++i) {
         MOE_EXPECT_OK(moeCommSuspend(context.comm), context);
         runStep(second, i);
@@ -195,7 +177,7 @@ TEST_P(Sleep, GivesTheMemoryBack) {
 TEST_P(Sleep, LeavesNothingBehindAfterAHundredCycles) {
   Held::settle();
   world(ranks(3), config(), [&](RankContext& context) {
-    MoeStep step(context, caseOf(moeModeLl, moeLayoutRankMajor));
+    MoeStep step(context, mixedCase(moeModeLl, moeLayoutRankMajor));
     const auto cycles = [&](int count) {
       for (int i = 0; i < count; ++i) {
         sleepOnce(context);

@@ -58,6 +58,21 @@ struct StepCase {
   std::string name() const;
 };
 
+// A case for loops over both modes and all layouts, which differ in most options too.
+inline StepCase mixedCase(int mode, int layout) {
+  StepCase c;
+  c.mode = mode;
+  c.layout = layout;
+  c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
+  c.weighted = c.weightGrads = true;
+  c.lateWeights = layout == moeLayoutExpertMajor;
+  c.biases = layout % 3;
+  c.window = layout % 2 == 0;
+  c.sideBytes = 16;
+  c.seed = static_cast<std::uint64_t>(100 * mode + layout);
+  return c;
+}
+
 // A handle with its inputs and outputs on one rank. The calls only queue work. The functions check* wait and compare.
 class MoeStep {
  public:
@@ -75,6 +90,13 @@ class MoeStep {
   void combine(int flags = 0);
   void checkDispatch();
   void checkCombine();
+  // All that follows a dispatch, with its checks.
+  void finish() {
+    checkDispatch();
+    runExperts();
+    combine();
+    checkCombine();
+  }
   moeHandle_t handle() const { return handle_; }
   const ReferenceRoute& reference() const { return *reference_; }
 
