@@ -1,7 +1,7 @@
 // Which words of a window outlast a step: all flags, and nothing that is large.
 #include <gtest/gtest.h>
 
-#include "comm/communicator/words.h"
+#include "device/view/settled.h"
 
 namespace moe::test {
 namespace {

@@ -163,7 +163,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::vector<Owned> handles_;
   bool hasReaders_ = false;
   std::atomic<bool> suspended_ = false;
-  std::vector<Flag> keptWords_;  // of the window, while it has no memory: words.h
+  std::vector<Flag> keptWords_;  // of the window, while it has no memory: lastingWords()
   std::atomic<bool> stepFailureTaken_ = false;
   std::unique_ptr<FlightRecorder> recorder_;
   ClockOffset toRank0_;

@@ -7,7 +7,6 @@
 
 #include "comm/communicator/comm.h"
 #include "comm/communicator/rounds.h"
-#include "comm/communicator/words.h"
 #include "device/view/settled.h"
 
 namespace moe {

@@ -4,7 +4,7 @@
 
 #include "comm/communicator/comm.h"
 #include "comm/communicator/rounds.h"
-#include "comm/communicator/words.h"
+#include "device/view/settled.h"
 
 namespace moe {
 

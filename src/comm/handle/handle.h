@@ -2,6 +2,7 @@
 // it. Each call is a separate object: calls.h. Everything that depends on the routing happens on the device.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   // Logs how this handle was made.
   void tell(const moeHandleConfig_t& config, std::int64_t bytes) const;
   void waitForCounts();
+  // The record of why the handle delivers nothing; none: it delivers.
+  std::optional<Failure> fault() const;
   void forgetPending();
   // Throws moeInvalidUsage if recovery has voided the route and no other has followed; `call` is named.
   void checkNotVoid(const char* call) const;

@@ -37,9 +37,8 @@ void Handle::voidRoute() {
 // The next route, which a graph may make too, clears the record.
 void Handle::checkNotVoid(const char* call) const {
   if (!routeVoid_) return;
-  const Failure& why = view_.hostCounts->fault;
-  if (std::atomic_ref(view_.hostCounts->fault.ready).load(std::memory_order_acquire) == 0) return;
-  if (why.fault != Fault::voided) return;
+  const std::optional<Failure> why = fault();
+  if (!why || why->fault != Fault::voided) return;
   throw Error(moeInvalidUsage,
               fmt::format("{}: moeCommRecover has voided the route of this handle: call moeRoute", call));
 }

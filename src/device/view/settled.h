@@ -12,6 +12,13 @@
 
 namespace moe {
 
+// The number of words at the beginning of a window that outlast a step: the flags, and llLastRows, which must fit the
+// row bits of the flags. They lie before routeCounts. Everything else in a window is written anew by each step before
+// it is read, or is the caller's. Decision 0121 has a table of these words, with their writers and readers.
+inline std::size_t lastingWords(const WindowLayout& at) {
+  return static_cast<std::size_t>(at.routeCounts) / sizeof(Flag);
+}
+
 // How many operations of each kind a rank has ended. Steps number their operations by these counts.
 struct EndedOperations {
   std::uint64_t epoch[kChannels];

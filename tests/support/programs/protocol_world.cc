@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "device/view/placement_table.h"
+#include "device/view/settled.h"
 
 namespace moe::test {
 
@@ -113,7 +114,7 @@ void TestComm::listRemoteAreas(Add add) {
 
 std::vector<Flag> TestComm::lastingWords(int r) const {
   const auto* words = reinterpret_cast<const Flag*>(ranks_[static_cast<std::size_t>(r)]->window.data());
-  return {words, words + at_.routeCounts / sizeof(Flag)};
+  return {words, words + moe::lastingWords(at_)};
 }
 
 std::string TestComm::setLastingWords(int r, const std::vector<Flag>& words) {
