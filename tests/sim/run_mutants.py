@@ -44,9 +44,10 @@ THREADS = {"host-tsan": "CompiledTeam<moe::HostWarp>", "lanes-tsan": "LaneTeam<4
 QUEUES = {"queues": [], "queues-tsan": TSAN}
 QUEUE_SOURCES = [f"fake_mlx5/{name}.cc" for name in (
     "adapter_test", "put_queue_test", "queue_test", "soft_adapter", "wqe_reader")]
-SIM_SOURCES = ["support/programs/settle_world.cc", "support/simulator/simulator.cc"]  # and support/simulator/sim_steps_*.cc
-SIM_JUDGES = COMMON + ["support/simulator/fiber.cc", "support/simulator/simulator_puts.cc",
-                       "support/simulator/simulator_stores.cc", "sim/worlds.cc", "sim/moecomm_sim.cc"]
+# Beside these: support/simulator/sim_steps_*.cc. The simulator's waits, stores and puts obey the rules of src/device/view.
+SIM_SOURCES = ["support/programs/settle_world.cc", "support/simulator/simulator.cc",
+               "support/simulator/simulator_puts.cc", "support/simulator/simulator_stores.cc"]
+SIM_JUDGES = COMMON + ["support/simulator/fiber.cc", "sim/worlds.cc", "sim/moecomm_sim.cc"]
 SIM_ARGUMENTS = {
     "sim-ht": ["--protocol", "ht"],
     "sim-ll": ["--protocol", "ll"],
