@@ -60,7 +60,8 @@ int main(int argc, char** argv) {
                                               {"stranger", Mishap::stranger},
                                               {"row-size", Mishap::rowSize},
                                               {"unready", Mishap::unready},
-                                              {"recover", Mishap::recover}};
+                                              {"recover", Mishap::recover},
+                                              {"loss", Mishap::loss}};
   Options options;
   app.add_option("--protocol", options.protocol, "ht, ll or both")->transform(CLI::CheckedTransformer(protocols));
   app.add_option("--mishap", options.mishap, "what happens to the worlds")->transform(CLI::CheckedTransformer(mishaps));

@@ -60,6 +60,8 @@ SIM_ARGUMENTS = {
     "sim-twice": ["--mishap", "twice"],
     "sim-unready": ["--mishap", "unready"],
     "sim-recover": ["--mishap", "recover", "--operations", "16"],
+    "sim-loss": ["--mishap", "loss", "--operations", "16"],
+    "sim-decoder-loss": ["--protocol", "ll", "--decoders", "--mishap", "loss", "--operations", "16"],
 }
 
 

@@ -102,6 +102,15 @@ TEST(Simulation, GoesOnWhenAllRanksHaveRecovered) {
   expectGoodWorlds(Protocol::both, Mishap::recover, 100);
 }
 
+TEST(Simulation, GoesOnWithoutLostRanks) {
+  test::ScenarioLimits decoders;
+  decoders.decodes = true;
+  expectGoodWorlds(Protocol::ht, Mishap::loss, 150);
+  expectGoodWorlds(Protocol::ll, Mishap::loss, 150);
+  expectGoodWorlds(Protocol::ll, Mishap::loss, 100, decoders);
+  expectGoodWorlds(Protocol::both, Mishap::loss, 100);
+}
+
 TEST(Simulation, RepeatsItselfFromTheSameSeed) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Verdict first = runWorld(seed, Protocol::both, Mishap::any, false);

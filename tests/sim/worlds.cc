@@ -56,7 +56,7 @@ std::string judgeSurvivors(const Outcome& outcome, const Faults& faults, const s
       wrong += followBlame(endings, static_cast<int>(r), faults.leaver) + judgeLeaver(outcome, faults, r);
       continue;
     }
-    if (faults.deadRank >= 0) {
+    if (faults.deadRank >= 0 && faults.abortNs == 0) {
       wrong += followBlame(endings, static_cast<int>(r), faults.deadRank);
       continue;
     }
@@ -83,7 +83,8 @@ Mishap drawMishap(Rng& rng) {
   return kind < 2    ? Mishap::death
          : kind == 2 ? Mishap::leave
          : kind < 10 ? static_cast<Mishap>(static_cast<int>(Mishap::abort) + kind - 3)
-         : kind < 15 ? Mishap::nothing
+         : kind < 14 ? Mishap::nothing
+         : kind < 15 ? Mishap::loss
                      : Mishap::recover;
 }
 
@@ -131,10 +132,31 @@ Faults drawStop(Rng& rng) {
   return faults;
 }
 
-// The ranks stop and recover, one to three times. Each time they have another program to go on with.
-void runToRecovery(Scenario& world, Rng& rng, bool trace, Verdict& verdict) {
+// One to all but one of the living ranks die. One of them dies anywhere in a step, the others where they wait.
+void drawLosses(Scenario& world, Faults& faults, Rng& rng) {
+  const int nranks = world.comm->nranks();
+  const int living = nranks - static_cast<int>(world.lost.size());
+  if (living == 1) return;
+  for (int more = rng.coin() ? 1 : rng.between(1, living - 1); more > 0;) {
+    const int rank = rng.below(nranks);
+    if (world.isLost(rank)) continue;
+    world.lost.push_back(rank);
+    --more;
+    if (faults.deadRank >= 0 || rng.coin()) continue;
+    faults.deadRank = rank;
+    faults.deadTask = static_cast<std::size_t>(rng.below(1 + static_cast<int>(world.program->tasks(rank).size())));
+    faults.deadPause = rng.below(1 << rng.below(9));
+  }
+  std::sort(world.lost.begin(), world.lost.end());
+}
+
+// The ranks stop and recover, one to three times. Each time they have another program to go on with. `loses`: some
+// ranks are lost each time.
+void runToRecovery(Scenario& world, bool loses, Rng& rng, bool trace, Verdict& verdict) {
   for (int rounds = rng.between(1, 3); rounds > 0; --rounds) {
-    run(world, drawStop(rng), rng, trace, verdict);
+    Faults faults = drawStop(rng);
+    if (loses) drawLosses(world, faults, rng);
+    run(world, faults, rng, trace, verdict);
     verdict.wrong += test::settleWorld(world);
     test::drawAgain(world);
   }
@@ -146,12 +168,17 @@ Verdict runWorld(std::uint64_t seed, Protocol protocol, Mishap mishap, bool trac
   Rng rng(seed);
   if (mishap == Mishap::any) mishap = drawMishap(rng);
   test::ScenarioLimits own = limits;
-  own.oneDomain |= mishap == Mishap::recover;
+  own.oneDomain |= mishap == Mishap::recover || mishap == Mishap::loss;
+  if (mishap == Mishap::loss) {
+    own.ranksMin = std::max(own.ranksMin, 2);
+    own.faultsOneIn = std::min(own.faultsOneIn, 10);  // some entries for lost ranks would be faults
+  }
   Scenario world = makeScenario(rng.next(), protocol, troubleOf(mishap), own, kTimeoutNs);
   const bool ends = mishap == Mishap::death || mishap == Mishap::leave || mishap == Mishap::abort;
   const Faults faults = ends ? drawFaults(world, mishap, rng) : Faults{};
   Verdict verdict;
-  if (mishap == Mishap::recover) runToRecovery(world, rng, trace, verdict);
+  if (mishap == Mishap::recover || mishap == Mishap::loss)
+    runToRecovery(world, mishap == Mishap::loss, rng, trace, verdict);
   run(world, faults, rng, trace, verdict);
   verdict.text = world.text;
   verdict.operations = world.operations;

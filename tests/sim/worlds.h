@@ -11,8 +11,22 @@
 namespace moe::sim {
 
 // The event that happens in a world. `any` draws one, which is mostly nothing. `recover`: as abort, but the ranks go
-// on.
-enum class Mishap { any, nothing, death, leave, abort, capacity, badIndex, twice, stranger, rowSize, unready, recover };
+// on. `loss`: as recover, but some ranks die, and the others go on without them.
+enum class Mishap {
+  any,
+  nothing,
+  death,
+  leave,
+  abort,
+  capacity,
+  badIndex,
+  twice,
+  stranger,
+  rowSize,
+  unready,
+  recover,
+  loss
+};
 
 struct Verdict {
   std::string wrong;  // empty if the world behaved as it must

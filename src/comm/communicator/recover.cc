@@ -135,8 +135,8 @@ class CommRecovery {
   void settle(Room& room, const EndedOperations& ended) {
     const CommView& view = room.view;
     std::vector<Flag> words(lastingWords(view.at));
-    SettledWords(words, view.at, view.nranks, room.shape.llSets).write(ended);
-    const CommState state = settledState(ended);
+    SettledWords(words, view.at, view.nranks, room.shape.llSets, {}).write(ended);
+    const CommState state = settledState(ended, {});
     comm_.backend_->copyToPrivate(room.base(), words.data(), words.size() * sizeof(Flag));
     comm_.backend_->copyToPrivate(view.state, &state, sizeof state);
   }

@@ -3,12 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 #include <type_traits>
 #include <vector>
 
-#include "device/view/views.h"
+#include "device/view/lost.h"
 
 namespace moe {
 
@@ -17,6 +18,16 @@ namespace moe {
 // it is read, or is the caller's. Decision 0121 has a table of these words, with their writers and readers.
 inline std::size_t lastingWords(const WindowLayout& at) {
   return static_cast<std::size_t>(at.routeCounts) / sizeof(Flag);
+}
+
+// The areas in which ranks tell each other terms, counts and places, with their sizes in bytes. A recovery without lost
+// ranks fills them with zeros, which is what these have told from then on. What others have told is of no use any more.
+struct ToldArea {
+  std::uint64_t begin, bytes;
+};
+inline std::array<ToldArea, 2> toldAreas(const WindowLayout& at, int nranks, int llSets) {
+  const auto told = static_cast<std::uint64_t>(llSets * nranks) * static_cast<unsigned>(at.llToldBytes);
+  return {ToldArea{at.routeCounts, at.routeHeaders - at.routeCounts}, {at.llTold, at.llBytes == 0 ? 0 : told}};
 }
 
 // How many operations of each kind a rank has ended. Steps number their operations by these counts.
@@ -52,9 +63,12 @@ inline EndedOperations beyond(std::span<const EndedOperations> ranks) {
   return all;
 }
 
+// The ranks that the others go on without, ascending.
+using LostList = std::span<const int>;
+
 // The private state of a rank that has ended these operations. No set of slots has rows that somebody still reads. Rows
 // may lie where others will land, so the next combine that lands there empties these places first.
-inline CommState settledState(const EndedOperations& ended) {
+inline CommState settledState(const EndedOperations& ended, LostList lost) {
   CommState state{};
   std::copy_n(ended.epoch, kChannels, state.epoch);
   for (int channel = 0; channel < kChannels; ++channel) state.begun[channel] = flagWord(ended.epoch[channel]);
@@ -64,15 +78,17 @@ inline CommState settledState(const EndedOperations& ended) {
   for (int kind = 0; kind < 2; ++kind) std::copy_n(ended.handed[kind], kChannels, state.handed[kind]);
   std::copy_n(ended.weighted, kChannels, state.weighted);
   std::fill_n(state.llUsed, kLlSetsMax, 1u);
+  for (const int rank : lost) state.lost[rank / 32] |= 1u << rank % 32;
   return state;
 }
 
-// Writes the words at the beginning of a window of one domain, in a private copy of them. Every rank's are alike.
+// Writes the words at the beginning of a window of one domain, in a private copy of them. Every rank's are alike. The
+// words of lost ranks are ahead of all operations, so nobody waits for them.
 class SettledWords {
  public:
   // `words`: those of lastingWords(). What they hold does not matter.
-  SettledWords(std::span<Flag> words, const WindowLayout& at, int nranks, int llSets)
-      : words_(words), at_(at), nranks_(nranks), llSets_(llSets) {}
+  SettledWords(std::span<Flag> words, const WindowLayout& at, int nranks, int llSets, LostList lost)
+      : words_(words), at_(at), nranks_(nranks), llSets_(llSets), lost_(lost) {}
 
   void write(const EndedOperations& ended) const {
     const std::uint64_t combines = ended.epoch[kHtCombineChannel];
@@ -111,11 +127,13 @@ class SettledWords {
   void fillPart(std::uint64_t area, int part, std::uint64_t count) const {
     const auto first = static_cast<std::size_t>(area / sizeof(Flag)) + static_cast<std::size_t>(part * nranks_);
     std::fill_n(words_.begin() + static_cast<std::ptrdiff_t>(first), nranks_, flagWord(count));
+    for (const int rank : lost_) words_[first + static_cast<std::size_t>(rank)] = kLostWord;
   }
 
   std::span<Flag> words_;
   const WindowLayout& at_;
   int nranks_, llSets_;
+  LostList lost_;
 };
 
 // The state of a handle whose route is void: it delivers nothing until its next route. `before`: its state so far. What

@@ -6,7 +6,8 @@
 
 namespace moe {
 
-inline constexpr int kParities = 2;      // generations of the route's buffers and of HT operations' records
+inline constexpr int kParities = 2;  // generations of the route's buffers and of HT operations' records
+inline constexpr int kRanksMax = 1024;
 inline constexpr int kLlSetsMax = 4;     // sets of LL slots; a handle has one of them, see Room::takeLlSet
 inline constexpr int kChunkTokens = 32;  // tokens of a chunk of the route: bits of a word
 inline constexpr int kHtWaves = 8;       // shares of an HT operation's tokens that are handed over one by one

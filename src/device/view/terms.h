@@ -65,6 +65,11 @@ inline constexpr TermField kGrads{"gradients of the weights (args.grads)", 0, 1,
     kPieces{"row size in units of 16 bytes", 7, 17};
 }  // namespace combine_terms
 
+// Whether terms, or the first word of a handle's, are those of a lost rank (lost.h). No other rank tells these.
+MOE_HOST_DEVICE constexpr bool areLost(std::uint64_t terms) {
+  return terms == 0;
+}
+
 // The fingerprint of the payloads' sizes in words: 1 to 4093, and 0 without payloads.
 inline int payloadFingerprint(const PayloadArgs& payloads) {
   if (payloads.count == 0) return 0;

@@ -65,6 +65,7 @@ struct CommState {
   // railsTaken: everything that arrived over the rails has been read. [dispatch, combine]
   Flag railStaged[2][kHtWaves], railsTaken[2];
   OrdersSeen ordersSeen;
+  std::uint32_t lost[kRanksMax / 32];  // a bit for each rank that the group goes on without (lost.h)
 };
 
 // The first windows are in the view itself. On a GPU the view is constant memory, which saves a load per address.

@@ -6,6 +6,7 @@ namespace moe::test {
 
 void Program::addRoute(const std::shared_ptr<Operation>& operation, int warps) {
   for (int rank = 0; rank < nranks(); ++rank) {
+    if (isLost(rank)) continue;
     Task task{operation->name(), Step::route, warps, 0, {}, [] { return Watch{}; }, {}};
     task.prepare = [this, operation, rank] {
       operation->start(rank, report_);
@@ -19,6 +20,7 @@ void Program::addRoute(const std::shared_ptr<Operation>& operation, int warps) {
 void Program::addStep(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps) {
   const char* part = phases == kSendPhase ? " send" : phases == kReceivePhase ? " receive" : "";
   for (int rank = 0; rank < nranks(); ++rank) {
+    if (isLost(rank)) continue;
     auto& tasks = tasks_[static_cast<std::size_t>(rank)];
     const bool divided = warps > 1 && (static_cast<int>(tasks.size()) + rank) % 2 != 0;  // differs between ranks
     Task task{operation->name() + part, step, warps, divided ? (warps + 1) / 2 : 0, {}, {}, [] {}};
@@ -60,7 +62,9 @@ Step stepFor(const Task& task, const StepParams& p) {
 
 std::string Program::describe() const {
   std::string text;
-  for (const Task& task : tasks_[0]) text += "  " + task.name + " x" + std::to_string(task.warps) + "\n";
+  const auto some = std::find_if(tasks_.begin(), tasks_.end(), [](const auto& tasks) { return !tasks.empty(); });
+  if (some == tasks_.end()) return text;
+  for (const Task& task : *some) text += "  " + task.name + " x" + std::to_string(task.warps) + "\n";
   return text;
 }
 

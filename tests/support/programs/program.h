@@ -2,9 +2,11 @@
 // them. Runners (threads, the simulator) execute it. The operations check the results.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/programs/operations.h"
@@ -28,7 +30,9 @@ Step stepFor(const Task& task, const StepParams& params);
 
 class Program {
  public:
-  explicit Program(int nranks) : tasks_(static_cast<std::size_t>(nranks)), report_(nranks) {}
+  // `lost`: ranks that run nothing.
+  explicit Program(int nranks, std::vector<int> lost = {})
+      : tasks_(static_cast<std::size_t>(nranks)), report_(nranks), lost_(std::move(lost)) {}
 
   int nranks() const { return static_cast<int>(tasks_.size()); }
   const std::vector<Task>& tasks(int rank) const { return tasks_[static_cast<std::size_t>(rank)]; }
@@ -40,8 +44,11 @@ class Program {
   void addStep(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps);
 
  private:
+  bool isLost(int rank) const { return std::find(lost_.begin(), lost_.end(), rank) != lost_.end(); }
+
   std::vector<std::vector<Task>> tasks_;
   Report report_;
+  std::vector<int> lost_;
 };
 
 }  // namespace moe::test

@@ -53,8 +53,10 @@ class TestComm {
   // The words of this rank's window that outlast a step. They are flags, but for llLastRows.
   std::vector<Flag> lastingWords(int rank) const;
   // Replaces them by those of a recovery. Returns an error if a flag goes back, or differs between the ranks that write
-  // it; empty if none does.
-  std::string setLastingWords(int rank, const std::vector<Flag>& words);
+  // it; empty if none does. Those of `lost` ranks may differ.
+  std::string setLastingWords(int rank, const std::vector<Flag>& words, const std::vector<int>& lost);
+  // Fills the areas of a rank's window that lie in a range with zeros, and leaves the guard zones between them.
+  void clear(int rank, std::uint64_t begin, std::uint64_t end);
   // Describes a write outside of the window's areas. Empty if there was none.
   std::string findStrayWrite() const;
   // The area that contains an address and the offset in it, for messages.

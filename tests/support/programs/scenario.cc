@@ -76,10 +76,16 @@ bool ScenarioBuilder::draws(Trouble trouble) {
 }
 
 // Gives a rank an invalid entry, now and then.
-HandleFault ScenarioBuilder::spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs) {
+HandleFault ScenarioBuilder::spoil(const HandleShape& s, const RouteConfig& config, bool placed,
+                                   std::vector<RouteInput>& inputs) {
   for (const Trouble trouble : {Trouble::badIndex, Trouble::twice}) {
     if (!draws(trouble) || ((s.merges || s.named > 0) && trouble == Trouble::twice)) continue;  // foreign ones may
     const int culprit = rng_.below(shape_.nranks);
+    if (world_.isLost(culprit)) continue;
+    if (trouble == Trouble::twice && !world_.lost.empty()) {
+      if (placed || world_.isLost(rankOfExpert(config, 0))) continue;  // an entry for a lost rank may come twice
+      inputs = withoutRanks(config, world_.lost, std::move(inputs));
+    }
     if (!spoilInput(config, trouble == Trouble::twice, inputs, culprit, rng_)) continue;
     ++world_.faults;
     return {trouble == Trouble::twice ? Fault::twice : Fault::badIndex, culprit};
@@ -110,10 +116,13 @@ std::shared_ptr<RouteOperation> ScenarioBuilder::drawRoute(HandleTrack& track) {
   const bool weights = rng_.coin();
   std::vector<RouteInput> inputs = drawRouteInputs(named, weights, rng_);
   if (s.merges) repeatExperts(named, inputs, rng_);
-  track.fault = spoil(s, named, inputs);
-  std::vector<RouteInput> counts = s.merges ? merged(config, inputs) : inputs;
+  if (!track.placed && voiding_.coin()) repeatExpertsOf(config, world_.lost, inputs, voiding_);
+  track.fault = spoil(s, named, track.placed.has_value(), inputs);
+  std::vector<RouteInput> counts = track.placed ? inputs : withoutRanks(config, world_.lost, inputs);
+  if (s.merges) counts = merged(config, std::move(counts));
   if (track.placed) counts = placedInputs(config, *track.placed, std::move(counts));
   if (track.fault.fault != Fault::none) counts = withoutExperts(inputs);
+  counts = withoutRanks(config, world_.lost, std::move(counts));
   track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(counts)));
   auto operation = std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights,
                                                     name("route", track), std::move(inputs), track.placed);
@@ -158,13 +167,14 @@ void ScenarioBuilder::note(HandleTrack& track, Kind kind, Trouble trouble, Handl
 // Gives this dispatch a fault, now and then. LL has no staging area.
 void ScenarioBuilder::addTrouble(HandleTrack& track, DispatchCase& config) {
   const int culprit = rng_.below(shape_.nranks);
+  if (world_.isLost(culprit)) return;
   const bool lowLatency = track.handle->shape().lowLatency;
   const Arrivals& arrivals = track.route->arrivals[at(culprit)];
   const int travelling = config.cast ? config.cast.travellingBytes() : config.rowBytes;
   if (arrivals.layoutRows > 0 && draws(track, kDispatch, Trouble::capacity)) {
     if (lowLatency) config.staged[at(culprit)] = false;
     note(track, kDispatch, Trouble::capacity, {shrinkOutput(config, arrivals, culprit, rng_), culprit, lowLatency});
-  } else if (travelling < shape_.rowBytesMax && shape_.nranks > 1 && draws(track, kDispatch, Trouble::rowSize)) {
+  } else if (travelling < shape_.rowBytesMax && living() > 1 && draws(track, kDispatch, Trouble::rowSize)) {
     config.oddRank = culprit;
     note(track, kDispatch, Trouble::rowSize, {Fault::disagreement, culprit});
   }
@@ -172,6 +182,7 @@ void ScenarioBuilder::addTrouble(HandleTrack& track, DispatchCase& config) {
 
 void ScenarioBuilder::addTrouble(HandleTrack& track, CombineOptions& options) {
   const int culprit = rng_.below(shape_.nranks);
+  if (world_.isLost(culprit)) return;
   const bool lowLatency = track.handle->shape().lowLatency;
   if (!track.route->arrivals[at(culprit)].tokens.empty() && draws(track, kCombine, Trouble::capacity)) {
     note(track, kCombine, Trouble::capacity, {lackRows(options, culprit, lowLatency, rng_), culprit, lowLatency});
@@ -181,7 +192,7 @@ void ScenarioBuilder::addTrouble(HandleTrack& track, CombineOptions& options) {
   if (options.sum.wire != moeWireRow && coding_.coin()) options.odd = CombineOptions::Odd::wire;
   const bool fits =
       options.odd != CombineOptions::Odd::rowBytes || options.sum.rowBytes + options.oddBytes() <= shape_.rowBytesMax;
-  if (shape_.nranks == 1 || !fits || !draws(track, kCombine, Trouble::rowSize)) return;
+  if (living() == 1 || !fits || !draws(track, kCombine, Trouble::rowSize)) return;
   options.oddRank = culprit;
   note(track, kCombine, Trouble::rowSize, {Fault::disagreement, culprit});
 }
@@ -376,7 +387,7 @@ void ScenarioBuilder::makeHandles() {
 }
 
 void ScenarioBuilder::drawProgram() {
-  world_.program = std::make_unique<Program>(shape_.nranks);
+  world_.program = std::make_unique<Program>(shape_.nranks, world_.lost);
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
   for (int i = 0; i < operations && !ended_; ++i) addOperation();
   const bool atOnce = world_.trouble == Trouble::stranger && shape_.nranks > 1;
@@ -406,6 +417,7 @@ void ScenarioBuilder::voidRoute(HandleTrack& track) {
   const RouteConfig config{s.map.nranks, s.map.experts,     s.topk,        s.layout,    s.tokensMax,
                            s.alignment,  shape_.domainSize, !s.lowLatency, s.rowsBudget};
   std::vector<RouteInput> inputs = withoutExperts(drawRouteInputs(config, false, voiding_));
+  inputs = withoutRanks(config, world_.lost, std::move(inputs));
   track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
   track.fault = kVoidRoute;
 }
@@ -422,7 +434,9 @@ void ScenarioBuilder::buildAgain(Scenario& world) {
     if (voiding_.coin()) voidRoute(track);
   }
   drawProgram();
-  world_.text += "recovery\n" + world_.program->describe();
+  world_.text +=
+      world_.lost.empty() ? "recovery\n" : fmt::format("recovery without ranks {}\n", fmt::join(world_.lost, ", "));
+  world_.text += world_.program->describe();
   world = std::move(world_);
 }
 

@@ -3,6 +3,7 @@
 // ended as the public header promises.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,7 @@ struct Scenario {
   std::vector<std::unique_ptr<TestHandle>> handles;
   std::unique_ptr<OutputAreas> areas;
   std::unique_ptr<Program> program;
+  std::vector<int> lost;  // ranks that the others go on without, ascending
   Trouble trouble = Trouble::none;
   int culprit = -1;
   std::int64_t missingWord = -1;  // the word of rows that are never made, in the form of Failure::index
@@ -52,6 +54,7 @@ struct Scenario {
   int operations = 0, faults = 0;  // `faults` of these operations have a fault that the world survives
   std::string text;                // describes the world
 
+  bool isLost(int rank) const { return std::find(lost.begin(), lost.end(), rank) != lost.end(); }
   // Describes writes where nothing may be written.
   std::string findStrayWrite() const;
 };

@@ -73,7 +73,7 @@ class ScenarioBuilder {
   void addDescribe(const HandleTrack& track);
   void makeStranger(const HandleTrack& track);
   bool draws(Trouble trouble);
-  HandleFault spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs);
+  HandleFault spoil(const HandleShape& s, const RouteConfig& config, bool placed, std::vector<RouteInput>& inputs);
   void addRoute(HandleTrack& track);
   void addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing = nullptr);
   void addCombine(HandleTrack& track);
@@ -87,6 +87,7 @@ class ScenarioBuilder {
   void addWaits(const HandleTrack& track, CombineOptions& options);
   bool mayStart(Kind kind, const HandleTrack& track);
   void takeSlots(const HandleTrack& track);
+  int living() const { return shape_.nranks - static_cast<int>(world_.lost.size()); }
   int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
   int drawWarps() { return rng_.between(1, limits_.warps); }
   int freeStaging() const;

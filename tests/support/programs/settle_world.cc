@@ -11,12 +11,15 @@
 namespace moe::test {
 namespace {
 
-std::string settleRank(TestComm& comm, int rank, const EndedOperations& ended) {
+std::string settleRank(TestComm& comm, int rank, const EndedOperations& ended, const std::vector<int>& lost) {
   std::vector<Flag> words = comm.lastingWords(rank);
-  SettledWords(words, comm.at(), comm.nranks(), comm.shape().llSets).write(ended);
-  const std::string wrong = comm.setLastingWords(rank, words);
+  SettledWords(words, comm.at(), comm.nranks(), comm.shape().llSets, lost).write(ended);
+  const std::string wrong = comm.setLastingWords(rank, words, lost);
   RankMemory& memory = comm.rank(rank);
-  memory.state = settledState(ended);
+  memory.state = settledState(ended, lost);
+  for (const ToldArea& area : toldAreas(comm.at(), comm.nranks(), comm.shape().llSets)) {
+    if (!lost.empty()) comm.clear(rank, area.begin, area.begin + area.bytes);
+  }
   memory.failure = Failure{};
   memory.orders.abort = 0;
   // Ranks whose programs had ended have not left. They wait for the others to recover.
@@ -46,13 +49,18 @@ void settleHandle(TestHandle& handle, int rank) {
 std::string settleWorld(Scenario& world) {
   TestComm& comm = *world.comm;
   std::vector<EndedOperations> ended;
-  for (int r = 0; r < comm.nranks(); ++r) ended.push_back(endedOf(comm.rank(r).state));
+  std::vector<int> alive;
+  for (int r = 0; r < comm.nranks(); ++r) {
+    if (!world.isLost(r)) alive.push_back(r);
+  }
+  for (const int r : alive) ended.push_back(endedOf(comm.rank(r).state));
   const EndedOperations all = beyond(ended);
   std::string wrong;
-  for (int r = 0; r < comm.nranks(); ++r) {
-    wrong += settleRank(comm, r, all);
+  for (const int r : alive) {
+    wrong += settleRank(comm, r, all, world.lost);
     for (const auto& handle : world.handles) settleHandle(*handle, r);
-    if (comm.lastingWords(r) != comm.lastingWords(0)) wrong += fmt::format("rank {} recovers with other words; ", r);
+    if (comm.lastingWords(r) != comm.lastingWords(alive[0]))
+      wrong += fmt::format("rank {} recovers with other words; ", r);
   }
   world.areas->clear();
   return wrong;

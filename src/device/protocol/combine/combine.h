@@ -39,6 +39,7 @@ MOE_SELDOM void sumNothing(Warp warp, const StepParams& p, WarpIndex w) {
 
 // The fault of the rows that rank `from` offers, if any. One lane calls it.
 MOE_LANES Failure combineFault(const StepParams& p, const CombineRecord& record, int from) {
+  if (areLost(record.terms)) return {};
   if (record.terms != p.combine.terms) {
     return disagreement(Phase::combineRows, from, p.combine.terms, record.terms);
   }

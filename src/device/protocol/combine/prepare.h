@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/protocol/combine/coded.h"
+#include "device/view/terms.h"
 
 namespace moe {
 
@@ -284,7 +285,8 @@ MOE_LANES bool termsAgree(const Combining auto& s, Range ranks) {
   return s.allAreGood(ranks, [&](int from) -> Failure {
     const std::uint64_t words = s.isRemote(from) ? s.area.ready : area;
     const auto theirs = static_cast<unsigned>(flagValue(s.warp.laneLoad(s.comm.template mine<Flag>(words) + from)));
-    return theirs == s.args.terms ? Failure{} : disagreement(Phase::combineRows, from, s.args.terms, theirs);
+    if (theirs == s.args.terms || areLost(theirs)) return {};
+    return disagreement(Phase::combineRows, from, s.args.terms, theirs);
   });
 }
 

@@ -9,6 +9,7 @@
 #include "device/protocol/core/push.h"
 #include "device/protocol/core/rails.h"
 #include "device/protocol/core/seldom.h"
+#include "device/view/terms.h"
 
 namespace moe {
 
@@ -111,6 +112,7 @@ MOE_LANES OutputRecord* outputRecord(const CommView& c, int rank, std::uint64_t 
 MOE_LANES Failure outputFault(const StepParams& p, const OutputRecord& out, int to) {
   const HandleView& h = p.handle;
   const std::uint64_t terms = p.dispatch.terms;
+  if (areLost(out.terms)) return {};
   if (out.terms != terms) return disagreement(Phase::dispatchOutput, to, terms, out.terms);
   if (out.staged != 0 && h.sent.flatRowsOf[to] > out.staged) {
     return tooLittle(Fault::staging, Phase::dispatchOutput, to, out.staged, h.sent.flatRowsOf[to]);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/protocol/ll/payloads.h"
+#include "device/view/terms.h"
 
 namespace moe {
 
@@ -36,7 +37,7 @@ template <Moves Warp>
 MOE_LANES Failure termsFault(const Warp& warp, const StepParams& p, int from) {
   const std::uint64_t ours = p.dispatch.terms;
   const auto theirs = warp.laneLoad(p.comm.mine<std::uint64_t>(llSizesOffset(p.comm, p.handle, from)));
-  return theirs == ours ? Failure{} : disagreement(Phase::dispatchRows, from, ours, theirs);
+  return theirs == ours || areLost(theirs) ? Failure{} : disagreement(Phase::dispatchRows, from, ours, theirs);
 }
 template <Moves Warp>
 MOE_SELDOM void keepTermsFault(Warp warp, const StepParams& p) {

@@ -120,7 +120,7 @@ struct LlParts {
 // An entry of a handle that merges duplicates.
 template <class Params>
 MOE_SELDOM TakenEntry mergedEntry(const Params& p, int entry) {
-  return takenEntry(p.handle, p.route, entry);
+  return takenEntry(p.handle, p.route, LostRanks(p.comm), entry);
 }
 // True if an entry is invalid, by itself or because of earlier entries of its token. Unlike givenFault it makes several
 // look-ups at once. Only the leading block calls it, so that its code does not slow the other blocks down. `id`: the
@@ -157,10 +157,11 @@ class LlPlaces {
     clear();
     const int from = begins_ ? 0 : first_ * h_.topk, entries = (first_ + count_) * h_.topk - from;
     const int others = begins_ ? 1 + (leads_ ? c_.nranks : 0) : 0;
+    const LostRanks lost(c_);
     warp_.template collect<2>(
         entries + others, [&](int i) { return i < entries ? lookAt(from + i) : lookBeside(i - entries); },
         [&](int i, const Look& look) {
-          if (i < entries) return laneTake(from + i, look);
+          if (i < entries) return laneTake(from + i, look, lost);
           laneTakeBeside(i - entries, look);
         });
     if (begins_ && first_ > 0) warp_.forEach(c_.nranks, [&](int rank) { laneSum(rank); });
@@ -255,13 +256,14 @@ class LlPlaces {
     if (i == 0 && look.given != 0) warp_.laneOr(t_.word(kLlStops), 1);
   }
 
-  MOE_LANES void laneTake(int entry, const Look& look) const {
+  MOE_LANES void laneTake(int entry, const Look& look, const LostRanks& lost) const {
     const int token = h_.byTopk.of(entry), k = entry - token * h_.topk;
     TakenEntry taken{look.given, look.weight, k};
     if constexpr (!Tabled::kPlain) {
       taken.id = placed(h_, entry, look.given);
       if (h_.merges != 0) taken = mergedEntry(p_, entry);
     }
+    taken.id = lost.standing(h_.map, taken.id);
     if (leads_ && entryCannotBe(p_, entry, taken.id)) warp_.laneOr(t_.word(kLlFaulty), 1);
     const int id = keptId(h_, k, taken);
     if (token >= first_) return laneKeep(token - first_, k, id, taken.weight);

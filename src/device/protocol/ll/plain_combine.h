@@ -62,7 +62,8 @@ MOE_LANES bool llAwaitTerms(const Combining auto& s) {
   const std::uint64_t sizes = llFlags(s.comm, s.handle, s.comm.at.llCombineSizes);
   return s.waitForAll(sizes, s.epoch, Phase::combineRows, [&](int from, Flag word) {
     const auto theirs = static_cast<unsigned>(flagValue(word));
-    if (theirs != s.args.terms) s.warp.laneFail(s.comm, disagreement(Phase::combineRows, from, s.args.terms, theirs));
+    if (theirs == s.args.terms || areLost(theirs)) return;
+    s.warp.laneFail(s.comm, disagreement(Phase::combineRows, from, s.args.terms, theirs));
   });
 }
 // For a combine that follows a combine of the same set (waitForReaders).

@@ -36,7 +36,7 @@ MOE_SELDOM void llKeepFault(Warp warp, const StepParams& p, std::int64_t layoutR
   }
   keepFirstFault(warp, p.handle, allRanks(p.comm), [&](int from) -> Failure {
     const std::uint64_t theirs = llTermsTold(warp.laneLoad(llToldBy<Quad>(p.comm, p.handle, from) + 1));
-    return theirs == d.terms ? Failure{} : disagreement(Phase::dispatchRows, from, d.terms, theirs);
+    return theirs == d.terms || areLost(theirs) ? Failure{} : disagreement(Phase::dispatchRows, from, d.terms, theirs);
   });
 }
 

@@ -191,6 +191,7 @@ class LlSlotPlaces {
   MOE_LANES bool count(Start start) const {
     const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
     const int first = tokens_.begin * h_.topk;
+    const std::uint32_t lost = p_.comm.state->lost[0];
     withIds(p_, [&](const auto* ids) {
       using Id = std::remove_cvref_t<decltype(*ids)>;
       struct Look {
@@ -206,8 +207,8 @@ class LlSlotPlaces {
             return {ids[first + i], p_.route.topkWeights != nullptr ? p_.route.topkWeights[first + i] : 1.0f};
           },
           [&](int i, const Look& look) {
-            if (i >= words) return laneCountEarlier(i - words, idOf(look.id));
-            if (i < own) return laneKeep(i, idOf(look.id), look.weight);
+            if (i >= words) return laneCountEarlier(i - words, idOf(look.id, lost));
+            if (i < own) return laneKeep(i, idOf(look.id, lost), look.weight);
             if (i >= entries) Words::laneKeep(warp_, t_, i - entries, static_cast<std::uint32_t>(look.id));
           },
           start);
@@ -263,10 +264,12 @@ class LlSlotPlaces {
     const int k = entry - h_.byTopk.of(entry) * h_.topk;
     return laneSums<8>(k, 0, [&](int j) { return ids[entry - k + j] == own ? 1 : 0; }).all != 0 ? Id{-1} : own;
   }
-  // -1: unused or invalid
+  // -1: unused, invalid, or of a lost rank. `lost`: a bit for each.
   template <class Id>
-  MOE_LANES int idOf(Id given) const {
-    return given >= 0 && given < h_.map.experts ? static_cast<int>(given) : -1;
+  MOE_LANES int idOf(Id given, std::uint32_t lost) const {
+    if (given < 0 || given >= h_.map.experts) return -1;
+    const int id = static_cast<int>(given);
+    return (lost >> h_.map.rankOf(id) & 1) == 0 ? id : -1;
   }
   MOE_LANES void laneCountEarlier(int entry, int id) const {
     if (id < 0) return;
@@ -367,6 +370,7 @@ class LlSlotCounts {
   // dispatch before. False: the rank is to stop.
   MOE_LANES bool count() const {
     const int words = wholeWarps<Warp>(p_.comm.nranks), entries = words + Words::kItems;
+    const std::uint32_t lost = p_.comm.state->lost[0];
     withIds(p_, [&](const auto* ids) {
       using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
       warp_.collectBeside(
@@ -383,6 +387,7 @@ class LlSlotCounts {
             if (i < entries) return Words::laneKeep(warp_, t_, i - words, looked.word());
             const int token = h_.byTopk.of(i - entries);
             const LlSlotEntry entry = LlSlotEntry::of(h_, looked, ids + token * h_.topk, i - entries - token * h_.topk);
+            if (entry.id >= 0 && (lost >> entry.rank & 1) != 0) return;  // counts as unused
             const bool merged = kMerges && entry.twice && h_.merges != 0;
             if ((entry.twice && !merged) || (entry.id < 0 && looked.own != -1)) warp_.laneOr(t_.word(kLlFaulty), 1);
             if (entry.id < 0 || merged) return;

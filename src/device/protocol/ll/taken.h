@@ -254,7 +254,8 @@ class LlTaken {
       block_.warp.laneFail(c_, why);
       block_.warp.laneOr(verdict, kLlStranger);
     }
-    if (llTermsTold(terms.quad(1)) != block_.p.dispatch.terms) block_.warp.laneOr(verdict, kLlDiffers);
+    const std::uint64_t told = llTermsTold(terms.quad(1));
+    if (told != block_.p.dispatch.terms && !areLost(told)) block_.warp.laneOr(verdict, kLlDiffers);
   }
   MOE_LANES LlTold laneCounts(int e) const { return laneCountsFrom(0, e); }
   MOE_LANES void laneAddUp(int e, const LlTold& counts) const {

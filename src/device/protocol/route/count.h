@@ -5,6 +5,7 @@
 
 #include "device/protocol/core/expert_waves.h"
 #include "device/protocol/core/session.h"
+#include "device/view/lost.h"
 
 namespace moe {
 
@@ -168,12 +169,12 @@ struct TakenEntry {
   float weight;
   int with;
 };
-// Reads an entry. If the handle merges, an expert that a token names again counts with the first entry that names it,
-// whose weight is the sum. For one lane.
-MOE_LANES TakenEntry takenEntry(const HandleView& h, const RouteArgs& a, int entry) {
+// Reads an entry. An expert of a lost rank counts as none. If the handle merges, an expert that a token names again
+// counts with the first entry that names it, whose weight is the sum. For one lane.
+MOE_LANES TakenEntry takenEntry(const HandleView& h, const RouteArgs& a, const LostRanks& lost, int entry) {
   const auto weightOf = [&](int i) { return a.topkWeights != nullptr ? a.topkWeights[i] : 1.0f; };
   const int first = h.byTopk.of(entry) * h.topk;
-  TakenEntry taken{indexAt(h, a, entry), weightOf(entry), entry - first};
+  TakenEntry taken{lost.standing(h.map, indexAt(h, a, entry)), weightOf(entry), entry - first};
   if (h.merges == 0 || taken.id < 0) return taken;
   MOE_ROLLED
   for (int other = first; other < first + h.topk; ++other) {
@@ -220,8 +221,9 @@ MOE_LANES int laneKeepEntry(const Routing auto& r, int token, int k, const Taken
 
 MOE_LANES void takeEntries(const Routing auto& r) {
   const int first = r.own.tokens.begin * r.handle.topk;
+  const LostRanks lost(r.comm);
   r.warp.template collect<2>(
-      r.own.tokens.count * r.handle.topk, [&](int i) { return takenEntry(r.handle, r.p.route, first + i); },
+      r.own.tokens.count * r.handle.topk, [&](int i) { return takenEntry(r.handle, r.p.route, lost, first + i); },
       [&](int i, const TakenEntry& taken) {
         const int token = r.handle.byTopk.of(i);
         laneKeepEntry(r, token, i - token * r.handle.topk, taken);
@@ -272,9 +274,10 @@ MOE_LANES bool takesWholeTokens(const Routing auto& r) {
 MOE_LANES void laneTakeToken(const Routing auto& r, int token) {
   std::uint32_t* users = usersOf(r, token);
   const std::uint32_t bit = bitOf(token);
+  const LostRanks lost(r.comm);
   for (int k = 0; k < r.handle.topk; ++k) {
     const int entry = (r.own.tokens.begin + token) * r.handle.topk + k;
-    const int expert = laneKeepEntry(r, token, k, takenEntry(r.handle, r.p.route, entry));
+    const int expert = laneKeepEntry(r, token, k, takenEntry(r.handle, r.p.route, lost, entry));
     if (expert < 0) continue;
     if ((users[expert] & bit) != 0) laneNoteFault(r, token);
     users[expert] |= bit;

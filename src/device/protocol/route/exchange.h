@@ -55,6 +55,7 @@ MOE_LANES Sums bucketSums(const Routing auto& r, int bucket) {
 
 // The difference between our handle's terms and those of rank `from`, if any.
 MOE_LANES Failure handleFault(const Quad& ours, const Quad& theirs, int from) {
+  if (areLost(theirs.x)) return {};
   if (theirs.x != ours.x) return disagreement(Phase::routeCounts, from, ours.x, theirs.x, 0);
   if (theirs.y != ours.y) return disagreement(Phase::routeCounts, from, ours.y, theirs.y, 1);
   if (theirs.z != ours.z) return disagreement(Phase::routeCounts, from, ours.z, theirs.z, 2);

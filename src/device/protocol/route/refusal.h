@@ -45,7 +45,7 @@ MOE_LANES Quad* routeBadEntry(const CommView& c, int rank, std::uint64_t epoch, 
 // The fault of an entry, if any, by itself or together with earlier entries of its token. For one lane.
 MOE_LANES Fault givenFault(const StepParams& p, int entry) {
   const HandleView& h = p.handle;
-  const std::int64_t id = indexAt(h, p.route, entry);
+  const std::int64_t id = LostRanks(p.comm).standing(h.map, indexAt(h, p.route, entry));
   if (indexFault(h, id) != Fault::none) return indexFault(h, id);
   if (h.merges != 0) return Fault::none;
   MOE_ROLLED
