@@ -134,9 +134,25 @@ void Bootstrap::releaseMonitor() noexcept {
   monitor_->goOn();
 }
 
-void Bootstrap::recover(moeResult_t result, const std::string& sentence) {
+void Bootstrap::recover(moeResult_t result, const std::string& sentence, Losses losses) {
   requireCollectives("recover");
-  node_->recover({rank(), result, sentence});
+  node_->recover({rank(), result, sentence}, losses);
+}
+
+std::vector<int> Bootstrap::lost() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < nranks(); ++rank) {
+    if (isLost(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+bool Bootstrap::isLost(int rank) const {
+  return node_->lost(rank);
+}
+
+bool Bootstrap::mayRecover() const {
+  return node_->mayRecover();
 }
 
 bool Bootstrap::othersGaveUp() const {

@@ -53,6 +53,7 @@ struct Company {
 class Bootstrap {
  public:
   using Failure = bootstrap::Failure;
+  using Losses = bootstrap::Losses;
 
   // Returns when all ranks have joined. Throws Error: moeInvalidUsage (ranks do not fit together, wrong secret),
   // moeTimeout (naming the missing ranks), moeRemoteError (naming a dead rank), moeInvalidArgument, moeSystemError.
@@ -99,11 +100,25 @@ class Bootstrap {
   void holdMonitor(std::chrono::milliseconds timeout);
   void releaseMonitor() noexcept;
 
-  // Within holdMonitor: goes on after failures that nobody died of. Collectives are possible again, as soon as all
-  // other ranks have called it too. If a rank has died or left, they still fail, and name it. Callbacks are not called
-  // any more for what counted before. `result` and `sentence` are for ranks that have not heard of a failure.
-  void recover(moeResult_t result, const std::string& sentence);
-  // After a collective has failed: the reason is another rank that gave up, and no death. Then recover() may help.
+  // Within holdMonitor: goes on after failures. Collectives are possible again, as soon as all other ranks have called
+  // it too. With Losses::accepted, ranks that have died or left are lost from now on: collectives are those of the
+  // others, and the blobs of lost ranks are empty. With Losses::refused, they still fail, and name a rank that has died
+  // or left, unless it was lost before. A rank that others take for dead cannot go on: its collectives name itself.
+  // Callbacks are not called any more for what counted before. `result` and `sentence` are for ranks that have not
+  // heard of a failure.
+  //
+  // A collective that completes has done so with the same lost ranks everywhere. If one more rank is lost meanwhile, it
+  // fails on the ranks that it has not completed on. They call recover() again as long as mayRecover(), which ends the
+  // collectives of the others and reaches their callbacks, so that these come again too.
+  void recover(moeResult_t result, const std::string& sentence, Losses losses = Losses::refused);
+  // The ranks that collectives do without since the latest recover(), ascending. Between collectives only.
+  std::vector<int> lost() const;
+  bool isLost(int rank) const;
+  // After a collective has failed: recover() helps, because others have called it again, or because a rank has died or
+  // left and the latest recover() accepted losses.
+  bool mayRecover() const;
+  // After a collective has failed: the reason is another rank that gave up, and no death. Then recover() may help, if
+  // the news is from before: the rank may have called it since. Otherwise it does not come.
   bool othersGaveUp() const;
 
   // Any thread, never blocks. Tells every other rank, which learns it by onFailure or by an exception in its

@@ -28,15 +28,20 @@ struct Failure {
   std::string sentence;
   Generation generation = 0;  // for which it was announced
   bool death = false;         // counts in every generation
+  bool again = false;         // the rank has called recover(), and waits for the others in the next generation
 };
+
+// Whether a group goes on without ranks that have died or left (Bootstrap::recover).
+enum class Losses { refused, accepted };
 
 // Payload of Failure and Refusal frames. The sentence is cut to what a frame may carry.
 std::vector<std::uint8_t> encodeReason(moeResult_t result, const std::string& sentence);
 
 // The sequence number of a Failure frame.
-constexpr std::uint16_t kDeathSequence = 1 << 8;
+constexpr std::uint16_t kDeathSequence = 1 << 8, kAgainSequence = 1 << 9;
 constexpr std::uint16_t sequenceOf(const Failure& failure) {
-  return failure.death ? kDeathSequence : failure.generation;
+  if (failure.death) return kDeathSequence;
+  return static_cast<std::uint16_t>(failure.generation | (failure.again ? kAgainSequence : 0));
 }
 
 // Decodes an untrusted payload. The result is one of the failures, and the sentence has no control characters.

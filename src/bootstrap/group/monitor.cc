@@ -62,8 +62,9 @@ void ProcessWatch::serve(const PollSet& set) {
 }
 
 Monitor::Monitor(Node& node, Callbacks callbacks, const std::vector<HostIdentity>& processes)
-    : node_(node), callbacks_(std::move(callbacks)), reparent_(node), processes_(node.group().rank, processes) {
+    : node_(node), callbacks_(std::move(callbacks)), processes_(node.group().rank, processes) {
   node_.addSource(processes_);
+  node_.seekParents();
   start();
 }
 
@@ -145,14 +146,13 @@ bool Monitor::watch() {
     if (restAsked_) return false;
     // These come first, because some may be from before the start.
     for (const Failure& failure : node_.takeNewFailures()) report(failure);
-    reparent_.step();
     lookAtProcesses();
     node_.warnOfShortage();
     if (callbacks_.onTick && tick.expired()) {
       callbacks_.onTick();
       tick = Deadline::after(callbacks_.tick);
     }
-    int wait = std::min(waited_ ? waited_->leftMs() : kIdleWaitMs, reparent_.waitMsMax());
+    int wait = waited_ ? waited_->leftMs() : kIdleWaitMs;
     if (callbacks_.onTick) wait = std::min(wait, tick.leftMs());
     node_.round(wait);
   }
@@ -177,10 +177,7 @@ void Monitor::report(const Failure& failure) noexcept {
 // A rank between two parents would say goodbye only to its own subtree, so it finds a parent first.
 void Monitor::findParentBeforeLeaving() {
   const Deadline deadline = Deadline::after(kLastParent);
-  while (!deadline.expired() && reparent_.needed() && !reparent_.resting()) {
-    reparent_.step();
-    node_.round(std::min(deadline.leftMs(), reparent_.waitMsMax()));
-  }
+  while (!deadline.expired() && node_.seeksParent()) node_.round(deadline.leftMs());
 }
 
 }  // namespace moe::bootstrap

@@ -15,7 +15,6 @@
 #include "bootstrap/group/bootstrap.h"
 #include "bootstrap/group/host_identity.h"
 #include "bootstrap/group/node.h"
-#include "bootstrap/group/reparent.h"
 #include "bootstrap/net/poll_set.h"
 
 namespace moe::bootstrap {
@@ -90,7 +89,6 @@ class Monitor {
 
   Node& node_;
   Callbacks callbacks_;
-  Reparent reparent_;
   ProcessWatch processes_;
   Company company_;                 // read when leaving has been asked for
   std::optional<Deadline> waited_;  // bounds the wait for company_, once this rank has announced that it will leave

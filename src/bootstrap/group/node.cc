@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "bootstrap/group/reparent.h"
 #include "bootstrap/net/socket.h"
 
 namespace moe::bootstrap {
@@ -18,6 +19,7 @@ SharedBytes failureFrame(const Failure& failure) {
 Failure failureOf(const Frame& frame) {
   Failure failure = decodeReason(static_cast<int>(frame.rank), frame.payload);
   failure.death = (frame.sequence & kDeathSequence) != 0;
+  failure.again = !failure.death && (frame.sequence & kAgainSequence) != 0;
   failure.generation = static_cast<Generation>(frame.sequence);
   return failure;
 }
@@ -31,7 +33,10 @@ Node::Node(Group group, std::vector<Fd> listeners)
       leaving_(static_cast<std::size_t>(group_.nranks)),
       failed_(static_cast<std::size_t>(group_.nranks)),
       died_(static_cast<std::size_t>(group_.nranks)),
+      lost_(static_cast<std::size_t>(group_.nranks)),
       gather_(group_.nranks) {}
+
+Node::~Node() = default;
 
 void Node::round(int waitMs) {
   try {
@@ -46,6 +51,10 @@ void Node::round(int waitMs) {
 }
 
 void Node::takeTurn(int waitMs) {
+  if (reparent_) {
+    reparent_->step();
+    waitMs = collecting_ && broken() ? 0 : std::min(waitMs, reparent_->waitMsMax());
+  }
   set_.clear();
   mailbox_.arm(set_);
   lobby_.arm(set_);
@@ -88,22 +97,40 @@ void Node::flush() {
 }
 
 bool Node::allDrained() const {
-  return std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) { return peer->link->drained(); });
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [&](const auto& peer) { return peer->link->drained() || died(peer->rank); });
 }
 
 // ---- Neighbours ----
 
 Node::Peer* Node::parent() {
   for (const auto& peer : peers_) {
-    if (peer->rank < group_.rank && !peer->leaving) return peer.get();
+    if (peer->rank < group_.rank && !peer->leaving && !left(peer->rank) && !died(peer->rank)) return peer.get();
   }
   return nullptr;
+}
+
+int Node::parentRank() {
+  if (const Peer* peer = parent()) return peer->rank;
+  for (int rank = group_.rank; rank > 0;) {
+    rank = parentOf(rank);
+    if (!lost(rank)) return rank;
+  }
+  return root_;
 }
 
 Node::ParentState Node::parentState() const {
   const Peer* peer = const_cast<Node*>(this)->parent();
   if (peer == nullptr) return ParentState::none;
   return peer->greeted ? ParentState::attached : ParentState::asked;
+}
+
+void Node::seekParents() {
+  reparent_ = std::make_unique<Reparent>(*this);
+}
+
+bool Node::seeksParent() const {
+  return reparent_ && reparent_->needed() && !reparent_->resting();
 }
 
 void Node::attachTo(int parent, std::unique_ptr<Link> link) {
@@ -148,8 +175,8 @@ void Node::greet(Peer& peer) {
 
 void Node::lose(const Peer& peer) {
   // A rank that knows that this one leaves may close first. A rank that closes before it has greeted did not accept
-  // this one: it is leaving, and others know that.
-  if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || died(peer.rank)) return;
+  // this one: it is leaving, and others know that. If others take this one for dead, they may close too.
+  if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || died(peer.rank) || died(group_.rank)) return;
   learnDeath(peer.rank, describeLoss(peer), &peer);
 }
 
@@ -191,6 +218,13 @@ bool Node::processEnded(int rank, bool goodbyesHeard) {
   return true;
 }
 
+void Node::nobodyListens(int rank) {
+  if (!collecting_ || losses_ == Losses::refused || left(rank) || died(rank)) return;
+  learnDeath(rank,
+             fmt::format("{} has died: rank {} finds that nobody listens at its addresses", nameOf(rank), group_.rank),
+             nullptr);
+}
+
 void Node::violate(Peer& peer, const char* what) {
   peer.link->reject(fmt::format("it sent {}", what));
 }
@@ -216,7 +250,8 @@ void Node::learnFailure(const Failure& failure, const Peer* from) {
   if (stale || known) return;
   failures_.push_back(failure);
   flood(failureFrame(failure), from);
-  if (failure.death || failure.generation == generation_) takeFailure(failure);
+  // A new neighbour may tell of newer generations only, and nobody meets in this one any more.
+  if (failure.death || failure.generation == generation_ || !firstFailure_) takeFailure(failure);
 }
 
 // A failure that counts in this generation.
@@ -224,43 +259,16 @@ void Node::takeFailure(const Failure& failure) {
   const auto index = static_cast<std::size_t>(failure.rank);
   failed_[index] = true;
   if (failure.death) died_[index] = true;
+  if (lost(failure.rank)) return;
   if (!firstFailure_) firstFailure_ = failure;
   if (failure.rank != group_.rank) newFailures_.push_back(failure);
-}
-
-// The generation in which others have failed last. If it is one that this rank has not reached, they wait in the next.
-std::optional<Generation> Node::latestFailed() const {
-  std::optional<Generation> latest;
-  for (const Failure& failure : failures_) {
-    if (!failure.death && (!latest || isNewer(failure.generation, *latest))) latest = failure.generation;
-  }
-  return latest;
-}
-
-void Node::recover(const Failure& why) {
-  round(0);  // reads what has arrived, and the mail
-  if (!latestFailed()) announce(why);
-  generation_ = static_cast<Generation>(*latestFailed() + 1);
-  gather_.restart(generation_);
-  const auto announced = [](const Failure& failure) { return !failure.death; };
-  std::erase_if(failures_, announced);
-  std::erase_if(newFailures_, announced);
-  firstFailure_.reset();
-  failed_ = died_;
-  if (!failures_.empty()) firstFailure_ = failures_.front();
-  lateWaits_ = {};
-  verdict_.reset();
-  for (const auto& peer : peers_) {
-    peer->answerEnd.reset();
-    peer->lives = false;
-  }
 }
 
 void Node::learnGoodbye(int rank, Peer* from) {
   if (rank == group_.rank) return;
   if (!left(rank)) {
     left_[static_cast<std::size_t>(rank)].store(true);
-    if (!firstLeft_) firstLeft_ = rank;
+    if (!firstLeft_ && !lost(rank)) firstLeft_ = rank;
     flood(share(FrameType::goodbye, rank), from);
   }
   if (from->rank != rank || from->leaving) return;
@@ -275,6 +283,7 @@ void Node::learnLeaving(int rank, const Peer* from) {
 }
 
 void Node::handle(Peer& peer, const Frame& frame) {
+  if (died(peer.rank)) return;  // the group goes on without it
   if (frame.rank >= static_cast<std::uint32_t>(group_.nranks))
     return violate(peer, "a frame about a rank that does not exist");
   switch (frame.type) {
@@ -312,16 +321,17 @@ void Node::handleState(Peer& peer, const Frame& frame) {
   const std::size_t half = (left_.size() + 7) / 8;
   if (peer.greeted || frame.payload.size() != 2 * half) return violate(peer, "a malformed state");
   peer.greeted = true;
-  if (peer.rank < group_.rank) {
-    for (const SharedBytes& bytes : std::exchange(heldForParent_, {})) peer.link->send(bytes);
-  }
   for (std::size_t rank = 0; rank < left_.size(); ++rank) {
     if ((frame.payload[rank / 8] >> rank % 8 & 1) != 0) learnGoodbye(static_cast<int>(rank), &peer);
     if ((frame.payload[half + rank / 8] >> rank % 8 & 1) != 0) learnLeaving(static_cast<int>(rank), &peer);
   }
+  if (parent() != &peer) return;  // it may be leaving
+  for (const SharedBytes& bytes : gather_.earlyFrames()) peer.link->send(bytes);
+  for (const SharedBytes& bytes : std::exchange(heldForParent_, {})) peer.link->send(bytes);
 }
 
 void Node::sayGoodbye(Deadline deadline) {
+  reparent_.reset();
   readMail();
   left_[static_cast<std::size_t>(group_.rank)].store(true);
   flood(share(FrameType::goodbye, group_.rank), nullptr);

@@ -13,12 +13,20 @@
 // A fourth kind of news says that its wait was late. Every rank that receives it asks its neighbours whether they
 // live. A neighbour that does not answer is to blame. If all answer, the rank at the end of the chain of late waits is.
 //
-// Recovery: the group goes on after failures that nobody died of. Frames of such news, and of collectives, carry the
-// generation of their sender, which recover() raises, because some are on their way meanwhile (decision 0122).
+// Recovery: the group goes on after failures. Frames of such news, and of collectives, carry the generation of their
+// sender, which recover() raises, because some are on their way meanwhile (decision 0122). A rank that has died or left
+// may be lost: recover() takes it out of the collectives of the new generation. Each rank takes out those that it knows
+// of. If it hears of one more, it begins yet another generation, and tells the others.
 //
 // Collectives: every blob goes up the tree alone, as soon as it comes, so that the root knows which ranks are missing.
 // When all have arrived, the root sends them down. Outside a collective, too, blobs go up and stay at the root, because
 // other ranks may start one first.
+//   - The root is the lowest rank that is not lost. A rank whose parent has gone looks for another one meanwhile.
+//   - A rank keeps blobs of a newer generation until it begins that one, and each new parent gets them too. Otherwise
+//     a parent could take them with it whose death the sender has known of, and nobody would send them again.
+//   - All ranks complete a collective with the same lost ranks. News of a loss went up to the root, and down from
+//     there, ahead of the blobs of ranks that knew of it. So a rank that did not hears of it before the collective is
+//     complete.
 #pragma once
 
 #include <atomic>
@@ -72,8 +80,9 @@ class Gather {
   std::uint16_t begin();  // starts the next operation and returns its number
   std::uint16_t current() const { return sequence_; }
   bool running() const { return running_; }
-  // Gives up what runs. Blobs for the first operation of this generation stay.
-  void restart(Generation generation);
+  // Gives up what runs. Blobs for the first operation of this generation, and of newer ones, stay. Later operations do
+  // without the blobs of lost ranks.
+  void restart(Generation generation, const std::vector<bool>& lost);
 
   // Returns false for an impossible blob: it belongs to a wrong operation, or its rank has already sent one.
   bool add(std::uint16_t sequence, int rank, std::span<const std::uint8_t> blob);
@@ -81,11 +90,18 @@ class Gather {
   bool plausible(std::uint16_t sequence) const;
   // An operation of an earlier generation.
   bool stale(std::uint16_t sequence) const { return isNewer(generationOf(sequence_), generationOf(sequence)); }
+  // An operation of a generation that this rank has not begun.
+  bool early(std::uint16_t sequence) const { return isNewer(generationOf(sequence), generationOf(sequence_)); }
 
-  bool complete() { return rounds_[sequence_].count == nranks_; }
+  // Frames with the early blobs that have come.
+  std::vector<SharedBytes> earlyFrames() const;
+  // The same for those of the generation that has just begun, which are then gone from here.
+  std::vector<SharedBytes> takeFirstFrames();
+
+  bool complete() { return rounds_[sequence_].count == nranks_ - lostCount_; }
   const std::vector<std::vector<std::uint8_t>>& blobs() { return rounds_[sequence_].blobs; }
   std::vector<std::vector<std::uint8_t>> finish();  // ends the operation
-  std::vector<int> missing();                       // ranks whose blobs have not come
+  std::vector<int> missing();                       // ranks that are not lost, and whose blobs have not come
 
   // Keeps the parent's latest news about the missing ranks.
   void noteWaiting(std::vector<int> ranks, std::size_t total);
@@ -104,8 +120,11 @@ class Gather {
     std::vector<bool> have;
     std::size_t count = 0;
   };
+  static void appendFrames(std::uint16_t sequence, const Round& round, std::vector<SharedBytes>& frames);
 
   std::size_t nranks_;
+  std::vector<bool> lost_ = std::vector<bool>(nranks_);
+  std::size_t lostCount_ = 0;
   std::uint16_t sequence_ = 0;
   bool running_ = false;
   std::map<std::uint16_t, Round> rounds_;  // at most the running one, the next, and one of a newer generation
@@ -114,9 +133,12 @@ class Gather {
   Deadline::Clock::time_point waitingAt_{};
 };
 
+class Reparent;
+
 class Node {
  public:
   Node(Group group, std::vector<Fd> listeners);
+  ~Node();
 
   const Group& group() const { return group_; }
   Mailbox& mailbox() { return mailbox_; }
@@ -133,6 +155,9 @@ class Node {
   void attachTo(int parent, std::unique_ptr<Link> link);
   enum class ParentState { none, asked, attached };
   ParentState parentState() const;
+  // From now on, until it says goodbye, this rank looks for another parent in its rounds when its parent has gone.
+  void seekParents();
+  bool seeksParent() const;  // it is doing so, and has not failed at all candidates just now
   static constexpr FrameMask kPeerFrames = maskOf(
       FrameType::attach, FrameType::state, FrameType::gather, FrameType::result, FrameType::waiting, FrameType::failure,
       FrameType::goodbye, FrameType::goodbyeAck, FrameType::leaving, FrameType::late, FrameType::ask, FrameType::alive);
@@ -142,9 +167,9 @@ class Node {
                                                    Deadline deadline);
   // The timeout that sentences name, and after which connections count as dead.
   void setTimeout(std::chrono::milliseconds timeout) { group_.timeout = timeout; }
-  void throwIfBroken(const char* what) const;  // throws if a rank has failed or left
+  void throwIfBroken(const char* what) const;  // throws if a rank has failed or left, and is not lost
   bool broken() const { return firstFailure_ || firstLeft_; }
-  // Another rank has failed, and no rank has died or left. The group may go on with recover().
+  // Another rank has failed, and none that is not lost has died or left. The group may go on with recover().
   bool othersGaveUp() const {
     return firstFailure_ && firstFailure_->rank != group_.rank && !firstFailure_->death && !firstLeft_;
   }
@@ -157,18 +182,24 @@ class Node {
     learnFailure(failure, nullptr);
   }
   // Goes on after failures. It begins the generation behind the latest one in which a rank has failed, and forgets what
-  // counted before. Deaths still count. If this rank has heard of no failure, it announces `why`, so that every rank
-  // hears of one before it meets frames of the new generation.
-  void recover(const Failure& why);
+  // counted before. If this rank has heard of no failure, it announces `why`, so that every rank hears of one before it
+  // meets frames of the new generation. Deaths and goodbyes still count, unless losses are accepted.
+  void recover(Failure why, Losses losses);
+  bool lost(int rank) const { return lost_[static_cast<std::size_t>(rank)]; }
+  bool mayRecover() const;  // see Bootstrap
   // Failures that this rank has learned of or found by asking, without those that it has announced.
   std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }
   bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
+  bool died(int rank) const { return died_[static_cast<std::size_t>(rank)]; }
   bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
 
   // The process of a rank has ended, perhaps while others hold its connections open. Returns true if this was handled
   // or was no news, and false if the caller must ask again. `goodbyesHeard`: if the rank has said goodbye, this rank
   // has received it.
   bool processEnded(int rank, bool goodbyesHeard);
+  // All addresses of a rank refuse connections. It has died, or has left without this rank's knowledge. That makes a
+  // difference only to a collective that goes on without it.
+  void nobodyListens(int rank);
 
   // True while this rank does not know who is to blame for its late wait.
   bool asksWhoIsLate() const { return verdict_ && !firstFailure_; }
@@ -195,8 +226,9 @@ class Node {
   };
 
   void takeTurn(int waitMs);
-  bool isRoot() const { return group_.rank == 0; }
+  bool isRoot() const { return group_.rank == root_; }
   Peer* parent();
+  int parentRank();  // for sentences: the parent, or the rank that should be it
   void welcome(std::unique_ptr<Link> guest);
   void greet(Peer& peer);
   void handle(Peer& peer, const Frame& frame);
@@ -211,15 +243,18 @@ class Node {
   void learnDeath(int rank, const std::string& sentence, const Peer* from);
   void learnFailure(const Failure& failure, const Peer* from);
   void takeFailure(const Failure& failure);
+  bool goneUnaccepted(int rank) const { return (died(rank) || left(rank)) && !lost(rank); }
   std::optional<Generation> latestFailed() const;
+  void takeLosses();
+  void forgetFailures();
+  void passFirstBlobs();
   void learnGoodbye(int rank, Peer* from);
   void learnLeaving(int rank, const Peer* from);
   void askWhoIsLate(const LateWait& wait);
   void tellLateWaits(Peer& peer);
   void ask(Peer& peer);
-  static bool owesAnswer(const Peer& peer);
+  bool owesAnswer(const Peer& peer) const;
   void learnLate(const LateWait& wait, Generation generation, const Peer* from);
-  bool died(int rank) const { return died_[static_cast<std::size_t>(rank)]; }
   bool judges() const { return !firstFailure_ && !left(group_.rank); }
   void judge();
   void conclude(Failure why);
@@ -246,17 +281,24 @@ class Node {
 
   std::vector<std::atomic<bool>> left_, leaving_;
   Generation generation_ = 0;
-  std::vector<bool> failed_, died_;
+  std::vector<bool> failed_, died_, lost_;
+  Losses losses_ = Losses::refused;  // what the latest recover() said
+  bool anyLost_ = false;
+  bool collecting_ = false;  // a collective runs
+  int root_ = 0;
   std::optional<int> firstLeft_;
   std::optional<Failure> firstFailure_;
-  std::vector<Failure> failures_;  // also those of newer generations, in which other ranks are already
+  // For new neighbours: deaths, failures of this generation and of newer ones, in which other ranks are already, and
+  // one of the generation before, so that ranks that are still there go on.
+  std::vector<Failure> failures_;
   std::vector<Failure> newFailures_;
   LateWaits lateWaits_;
   std::optional<Deadline> verdict_;  // set if a wait of this rank was late: when it stops asking who is to blame
 
   Gather gather_;
-  std::vector<SharedBytes> heldForParent_;
+  std::vector<SharedBytes> heldForParent_;  // of this generation
   bool warnedOfShortage_ = false;
+  std::unique_ptr<Reparent> reparent_;  // none: this rank does not look for other parents. A source of rounds, so last
 };
 
 // Brings one rank into its group (join.cc): the rendezvous, the connection to its parent in the tree, and a first

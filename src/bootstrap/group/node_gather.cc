@@ -1,4 +1,5 @@
-// The collectives of a Node. Blobs go up the tree one by one, and the whole set comes down.
+// The collectives of a Node, and how they begin again after failures. Blobs go up the tree one by one, and the whole
+// set comes down.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include "base/error.h"
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/node.h"
+#include "bootstrap/group/reparent.h"
 
 namespace moe::bootstrap {
 namespace {
@@ -23,11 +25,45 @@ std::uint16_t Gather::begin() {
   return sequence_;
 }
 
-void Gather::restart(Generation generation) {
+void Gather::restart(Generation generation, const std::vector<bool>& lost) {
   sequence_ = sequenceOf(generation, 0);
   running_ = false;
   waiting_.clear();
-  std::erase_if(rounds_, [&](const auto& round) { return round.first != sequenceOf(generation, 1); });
+  lost_ = lost;
+  lostCount_ = static_cast<std::size_t>(std::count(lost_.begin(), lost_.end(), true));
+  std::erase_if(rounds_, [&](const auto& round) { return !early(round.first) && !plausible(round.first); });
+  for (auto& [sequence, round] : rounds_) {
+    for (std::size_t rank = 0; rank < nranks_; ++rank) {
+      if (!lost_[rank] || !round.have[rank]) continue;
+      round.have[rank] = false;
+      round.blobs[rank].clear();
+      --round.count;
+    }
+  }
+}
+
+void Gather::appendFrames(std::uint16_t sequence, const Round& round, std::vector<SharedBytes>& frames) {
+  for (std::size_t rank = 0; rank < round.blobs.size(); ++rank) {
+    if (round.have[rank])
+      frames.push_back(share(FrameType::gather, static_cast<int>(rank), round.blobs[rank], sequence));
+  }
+}
+
+std::vector<SharedBytes> Gather::earlyFrames() const {
+  std::vector<SharedBytes> frames;
+  for (const auto& [sequence, round] : rounds_) {
+    if (early(sequence)) appendFrames(sequence, round, frames);
+  }
+  return frames;
+}
+
+std::vector<SharedBytes> Gather::takeFirstFrames() {
+  std::vector<SharedBytes> frames;
+  const auto first = rounds_.find(sequenceOf(generationOf(sequence_), 1));
+  if (first == rounds_.end()) return frames;
+  appendFrames(first->first, first->second, frames);
+  rounds_.erase(first);
+  return frames;
 }
 
 bool Gather::plausible(std::uint16_t sequence) const {
@@ -47,7 +83,7 @@ bool Gather::add(std::uint16_t sequence, int rank, std::span<const std::uint8_t>
   round.blobs.resize(nranks_);
   round.have.resize(nranks_);
   const auto index = static_cast<std::size_t>(rank);
-  if (index >= nranks_ || round.have[index]) return false;
+  if (index >= nranks_ || lost_[index] || round.have[index]) return false;
   round.have[index] = true;
   round.blobs[index].assign(blob.begin(), blob.end());
   ++round.count;
@@ -65,7 +101,7 @@ std::vector<int> Gather::missing() {
   const Round& round = rounds_[sequence_];
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < nranks_; ++rank) {
-    if (round.have.empty() || !round.have[rank]) ranks.push_back(static_cast<int>(rank));
+    if (!lost_[rank] && (round.have.empty() || !round.have[rank])) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }
@@ -93,14 +129,20 @@ std::vector<std::vector<std::uint8_t>> Node::allGather(std::span<const std::uint
     sendUp(share(FrameType::gather, group_.rank, mine, sequence));
   }
   Deadline notice = Deadline::after(kWaitingInterval);
+  const auto end = [](bool* collecting) { *collecting = false; };
+  const std::unique_ptr<bool, decltype(end)> collecting(&(collecting_ = true), end);
+  std::optional<Probe> probe;
+  if (isRoot() && anyLost_) probe.emplace(*this);
   while (!gather_.complete()) {
     if (deadline.expired()) giveUp(what);
     if (notice.expired()) {
       sendWaiting();
       notice = Deadline::after(kWaitingInterval);
     }
+    if (probe) probe->step(gather_.missing());
+    throwIfBroken(what);
     flush();
-    round(std::min(deadline.leftMs(), notice.leftMs()));
+    round(std::min({deadline.leftMs(), notice.leftMs(), probe ? probe->waitMsMax() : 1 << 30}));
     if (gather_.complete()) break;
     throwIfBroken(what);
     throwIfChildrenWait();
@@ -111,7 +153,7 @@ std::vector<std::vector<std::uint8_t>> Node::allGather(std::span<const std::uint
 
 void Node::sendDown(const SharedBytes& bytes) {
   for (const auto& peer : peers_) {
-    if (peer->rank > group_.rank) peer->link->send(bytes);
+    if (peer->rank > group_.rank && !died(peer->rank)) peer->link->send(bytes);
   }
 }
 
@@ -120,26 +162,30 @@ void Node::sendResults() {
   std::vector<std::uint8_t> all;
   const auto& blobs = gather_.blobs();
   for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+    if (lost_[rank]) continue;
     const auto bytes = encodeFrame(FrameType::result, static_cast<std::uint32_t>(rank), blobs[rank], gather_.current());
     all.insert(all.end(), bytes.begin(), bytes.end());
   }
   sendDown(std::make_shared<const std::vector<std::uint8_t>>(std::move(all)));
 }
 
+// New parents get blobs that other ranks may have sent on already, so some come twice after losses.
 void Node::handleGather(Peer& peer, const Frame& frame) {
-  if (gather_.stale(frame.sequence)) return;
+  if (gather_.stale(frame.sequence) || lost(static_cast<int>(frame.rank))) return;
   if (peer.rank < group_.rank || !gather_.plausible(frame.sequence)) return violate(peer, "an unexpected blob");
-  if (!isRoot()) {
-    return sendUp(share(FrameType::gather, static_cast<int>(frame.rank), frame.payload, frame.sequence));
+  const bool early = gather_.early(frame.sequence);
+  const bool kept = early || isRoot();
+  if (kept && !gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
+    return early || anyLost_ ? void() : violate(peer, "a blob twice");
   }
-  if (!gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
-    return violate(peer, "a blob twice");
+  if (early ? parentState() == ParentState::attached : !isRoot()) {
+    return sendUp(share(FrameType::gather, static_cast<int>(frame.rank), frame.payload, frame.sequence));
   }
   if (gather_.running() && frame.sequence == gather_.current() && gather_.complete()) sendResults();
 }
 
 void Node::handleResult(Peer& peer, const Frame& frame) {
-  if (gather_.stale(frame.sequence)) return;
+  if (gather_.stale(frame.sequence) || lost(static_cast<int>(frame.rank))) return;
   const bool expected = gather_.running() && frame.sequence == gather_.current() && peer.rank < group_.rank;
   if (!expected || !gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
     return violate(peer, "an unexpected result");
@@ -157,6 +203,7 @@ bool Node::hasChild(int rank) const {
 void Node::throwIfChildrenWait() const {
   const auto why = lobby_.shortage(shortagePatience(group_.timeout));
   if (!why) return;
+  if (anyLost_) throw Error(*why);  // children of lost ranks may want to come here
   for (int rank = group_.rank * kFanOut + 1; rank <= (group_.rank + 1) * kFanOut && rank < group_.nranks; ++rank) {
     if (!hasChild(rank)) throw Error(*why);
   }
@@ -181,7 +228,7 @@ void Node::sendWaiting() {
   } else if (gather_.waitingFresh()) {
     return;  // it was passed on when it came
   } else {
-    ranks = {parent() != nullptr ? parent()->rank : parentOf(group_.rank)};
+    ranks = {parentRank()};
   }
   Writer payload;
   payload.u32(static_cast<std::uint32_t>(total));
@@ -210,7 +257,7 @@ void Node::giveUp(const char* what) {
     suspects = gather_.waiting();
     total = gather_.waitingTotal();
   } else {
-    suspects = {parentOf(group_.rank)};
+    suspects = {parentRank()};
   }
   const std::string sentence =
       fmt::format("{} did not complete {} within {} ms", describeRanks(suspects, total), what, group_.timeout.count());
@@ -218,6 +265,78 @@ void Node::giveUp(const char* what) {
   flush();  // sends to the others first, because a log may take time
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
   throw Error(moeTimeout, sentence);
+}
+
+// ---- Recovery ----
+
+// The generation in which others have failed last. If it is one that this rank has not reached, they wait in the next.
+std::optional<Generation> Node::latestFailed() const {
+  std::optional<Generation> latest;
+  for (const Failure& failure : failures_) {
+    const bool counts = !failure.death && !isNewer(generation_, failure.generation);
+    if (counts && (!latest || isNewer(failure.generation, *latest))) latest = failure.generation;
+  }
+  return latest;
+}
+
+bool Node::mayRecover() const {
+  if (died(group_.rank)) return false;
+  for (int rank = 0; rank < group_.nranks; ++rank) {
+    if (goneUnaccepted(rank)) return losses_ == Losses::accepted;
+  }
+  return std::any_of(failures_.begin(), failures_.end(), [&](const Failure& failure) {
+    return failure.again && failure.rank != group_.rank && !isNewer(generation_, failure.generation);
+  });
+}
+
+void Node::recover(Failure why, Losses losses) {
+  round(0);  // reads what has arrived, and the mail
+  why.again = true;
+  if (!latestFailed()) announce(why);
+  generation_ = static_cast<Generation>(*latestFailed() + 1);
+  losses_ = losses;
+  if (losses == Losses::accepted) takeLosses();
+  forgetFailures();
+  gather_.restart(generation_, lost_);
+  passFirstBlobs();
+  lateWaits_ = {};
+  verdict_.reset();
+  for (const auto& peer : peers_) {
+    peer->answerEnd.reset();
+    peer->lives = false;
+  }
+}
+
+void Node::takeLosses() {
+  for (int rank = 0; rank < group_.nranks; ++rank) {
+    if (rank == group_.rank || !goneUnaccepted(rank)) continue;
+    lost_[static_cast<std::size_t>(rank)] = anyLost_ = true;
+  }
+  while (lost(root_)) ++root_;
+}
+
+// One failure of the generation before stays, for new neighbours.
+void Node::forgetFailures() {
+  bool told = false;
+  std::erase_if(failures_, [&](const Failure& failure) {
+    const bool before = failure.generation == static_cast<Generation>(generation_ - 1);
+    return !failure.death && (!before || std::exchange(told, true));
+  });
+  std::erase_if(newFailures_, [&](const Failure& failure) { return !failure.death || lost(failure.rank); });
+  failed_ = died_;
+  firstFailure_.reset();
+  for (const Failure& failure : failures_) {
+    if (!firstFailure_ && failure.death && !lost(failure.rank)) firstFailure_ = failure;
+  }
+  if (firstLeft_ && lost(*firstLeft_)) firstLeft_.reset();
+}
+
+// A generation has begun. Its first blobs are at the parent already, if there is one, as are all early blobs.
+void Node::passFirstBlobs() {
+  heldForParent_.clear();
+  if (isRoot()) return;
+  auto first = gather_.takeFirstFrames();
+  if (parentState() != ParentState::attached) heldForParent_ = std::move(first);
 }
 
 }  // namespace moe::bootstrap

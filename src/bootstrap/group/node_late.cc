@@ -35,14 +35,14 @@ void Node::tellLateWaits(Peer& peer) {
 }
 
 void Node::ask(Peer& peer) {
-  if (peer.answerEnd) return;
+  if (peer.answerEnd || died(peer.rank)) return;
   peer.link->send(FrameType::ask, group_.rank, {}, generation_);
   peer.answerEnd = Deadline::after(kSilence);
 }
 
 // A leaving peer owes no answer, because it may have ended its writing.
-bool Node::owesAnswer(const Peer& peer) {
-  return peer.answerEnd && !peer.lives && !peer.leaving;
+bool Node::owesAnswer(const Peer& peer) const {
+  return peer.answerEnd && !peer.lives && !peer.leaving && !died(peer.rank);
 }
 
 int Node::judgeMs() const {

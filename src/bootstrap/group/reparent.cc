@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPerAddress{1000};
 constexpr std::chrono::milliseconds kPauseMax{5000};
+constexpr std::chrono::milliseconds kProbeAgain{500};
 
 }  // namespace
 
@@ -60,8 +61,10 @@ void Reparent::step() {
   if (dialer_ != nullptr) {
     if (dialer_->state() == Dialer::State::trying) return;
     auto link = dialer_->state() == Dialer::State::connected ? dialer_->take() : nullptr;
+    const bool refused = dialer_->allRefused();
     stopDialing();
     if (link != nullptr) node_.attachTo(dialing_, std::move(link));
+    if (refused) node_.nobodyListens(dialing_);
   }
   const auto state = node_.parentState();
   if (state == Node::ParentState::attached) {
@@ -78,6 +81,32 @@ void Reparent::step() {
     next_ = Deadline::after(pause_);
     pause_ = std::min(pause_ * 2, kPauseMax);
   }
+}
+
+void Probe::stopDialing() {
+  if (dialer_ != nullptr) node_.removeSource(*dialer_);
+  dialer_.reset();
+}
+
+void Probe::step(const std::vector<int>& missing) {
+  if (dialer_ != nullptr) {
+    if (dialer_->state() == Dialer::State::trying) return;
+    const bool refused = dialer_->allRefused();
+    stopDialing();
+    if (refused) node_.nobodyListens(rank_);
+  }
+  if (!next_.expired()) return;
+  const auto next = std::upper_bound(missing.begin(), missing.end(), rank_);
+  if (next == missing.end()) {
+    rank_ = -1;
+    next_ = Deadline::after(kProbeAgain);
+    return;
+  }
+  rank_ = *next;
+  const Group& group = node_.group();
+  dialer_ = std::make_unique<Dialer>(group.addresses[static_cast<std::size_t>(rank_)], group.key, Node::kPeerFrames,
+                                     kPerAddress);
+  node_.addSource(*dialer_);
 }
 
 }  // namespace moe::bootstrap

@@ -1,6 +1,6 @@
 // Finds a new parent for a rank whose parent has gone. It tries the ranks below this one, one after the other and
 // former ancestors first, until one accepts. A rank whose lower ranks have all gone is the root of what is left. It
-// runs inside the monitor's rounds and never blocks.
+// runs inside the node's rounds and never blocks.
 #pragma once
 
 #include <deque>
@@ -27,7 +27,7 @@ class Reparent {
   void listCandidates();
   void dial(int rank);
   void stopDialing();
-  bool gone(int rank) const { return node_.left(rank) || node_.failed(rank); }
+  bool gone(int rank) const { return node_.left(rank) || node_.died(rank); }
 
   Node& node_;
   std::deque<int> candidates_;
@@ -35,6 +35,27 @@ class Reparent {
   std::unique_ptr<Dialer> dialer_;
   Deadline next_ = Deadline::after(std::chrono::milliseconds(0));  // no attempt before this
   std::chrono::milliseconds pause_{100};                           // before the next pass, if this one fails
+};
+
+// Finds ranks that died unnoticed, because all their neighbours died with them. It connects to ranks that a collective
+// waits for, one after the other. A rank lives if somebody listens at its addresses. The root's collectives run it.
+class Probe {
+ public:
+  explicit Probe(Node& node) : node_(node) {}
+  ~Probe() { stopDialing(); }
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
+
+  void step(const std::vector<int>& missing);  // once per round; ascending ranks
+  int waitMsMax() const { return dialer_ != nullptr ? 1 << 30 : next_.leftMs(); }
+
+ private:
+  void stopDialing();
+
+  Node& node_;
+  int rank_ = -1;  // the latest that was probed
+  std::unique_ptr<Dialer> dialer_;
+  Deadline next_ = Deadline::after(std::chrono::milliseconds(50));
 };
 
 }  // namespace moe::bootstrap
