@@ -115,7 +115,7 @@ class Bootstrap {
   std::vector<int> lost() const;
   bool isLost(int rank) const;
   // After a collective has failed: recover() helps, because others have called it again, or because a rank has died or
-  // left and the latest recover() accepted losses.
+  // left and the latest recover() accepted losses. False if this rank has given up, or if others take it for dead.
   bool mayRecover() const;
   // After a collective has failed: the reason is another rank that gave up, and no death. Then recover() may help, if
   // the news is from before: the rank may have called it since. Otherwise it does not come.

@@ -39,8 +39,8 @@ constexpr int kIdleWaitMs = 1000;
 
 }  // namespace
 
-ProcessWatch::ProcessWatch(int self, const std::vector<HostIdentity>& ofRanks) {
-  const int nranks = static_cast<int>(ofRanks.size());
+ProcessWatch::ProcessWatch(Node& node, const std::vector<HostIdentity>& ofRanks) : node_(node) {
+  const int self = node.group().rank, nranks = static_cast<int>(ofRanks.size());
   for (int i = 1; i < nranks && watched_.size() < kMax; ++i) {
     const int rank = (self + i) % nranks;
     const HostIdentity& identity = ofRanks[static_cast<std::size_t>(rank)];
@@ -53,7 +53,9 @@ void ProcessWatch::arm(PollSet& set) {
   for (Watched& watched : watched_) watched.index = set.add(watched.process.get(), POLLIN);
 }
 
+// The node learns of an end one round after the one in which it was seen, because events of that round may be older.
 void ProcessWatch::serve(const PollSet& set) {
+  std::erase_if(ended_, [&](const Ended& ended) { return node_.processEnded(ended.rank, ended.goodbyeEnd.expired()); });
   std::erase_if(watched_, [&](const Watched& watched) {
     if (set.at(watched.index) == 0) return false;
     ended_.push_back({watched.rank, Deadline::after(kGoodbyeWay)});
@@ -62,7 +64,7 @@ void ProcessWatch::serve(const PollSet& set) {
 }
 
 Monitor::Monitor(Node& node, Callbacks callbacks, const std::vector<HostIdentity>& processes)
-    : node_(node), callbacks_(std::move(callbacks)), processes_(node.group().rank, processes) {
+    : node_(node), callbacks_(std::move(callbacks)), processes_(node, processes) {
   node_.addSource(processes_);
   node_.seekParents();
   start();
@@ -146,7 +148,6 @@ bool Monitor::watch() {
     if (restAsked_) return false;
     // These come first, because some may be from before the start.
     for (const Failure& failure : node_.takeNewFailures()) report(failure);
-    lookAtProcesses();
     node_.warnOfShortage();
     if (callbacks_.onTick && tick.expired()) {
       callbacks_.onTick();
@@ -158,13 +159,6 @@ bool Monitor::watch() {
   }
   for (const Failure& failure : node_.takeNewFailures()) report(failure);
   return true;
-}
-
-// Runs after the round in which the end was seen, because events of that round may be older.
-void Monitor::lookAtProcesses() {
-  std::erase_if(processes_.ended(), [&](ProcessWatch::Ended& ended) {
-    return ended.seen++ > 0 && node_.processEnded(ended.rank, ended.goodbyeEnd.expired());
-  });
 }
 
 void Monitor::report(const Failure& failure) noexcept {

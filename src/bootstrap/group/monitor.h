@@ -20,24 +20,16 @@
 namespace moe::bootstrap {
 
 // Watches the processes of other ranks on this host. It sees their end at once, even while a forked process holds their
-// connections open.
+// connections open, and tells the node. A source of the node's rounds, also in collectives.
 class ProcessWatch : public Source {
  public:
   // Watches the processes of the next ranks after `self`, in a ring, at most kMax. Leaves out processes whose identity
   // is uncertain: those of other process namespaces, without /proc, or of a kernel without pidfd_open.
-  ProcessWatch(int self, const std::vector<HostIdentity>& ofRanks);
+  ProcessWatch(Node& node, const std::vector<HostIdentity>& ofRanks);
 
   void arm(PollSet& set) override;
   void serve(const PollSet& set) override;
   int waitMsMax() const override { return ended_.empty() ? 1 << 30 : kAgainMs; }
-
-  struct Ended {
-    int rank;
-    Deadline goodbyeEnd;  // by then a goodbye of the process would have arrived
-    int seen = 0;         // how often its owner has checked
-  };
-  // Ranks whose process has ended. The owner removes those that it has handled.
-  std::vector<Ended>& ended() { return ended_; }
 
  private:
   static constexpr int kMax = 32, kAgainMs = 2;
@@ -46,8 +38,13 @@ class ProcessWatch : public Source {
     Fd process;
     std::size_t index;
   };
+  struct Ended {
+    int rank;
+    Deadline goodbyeEnd;  // by then a goodbye of the process would have arrived
+  };
+  Node& node_;
   std::vector<Watched> watched_;
-  std::vector<Ended> ended_;
+  std::vector<Ended> ended_;  // what the node has not handled
 };
 
 class Monitor {
@@ -81,7 +78,6 @@ class Monitor {
   void start();
   void run();
   bool watch();
-  void lookAtProcesses();
   bool mayLeave();
   void report(const Failure& failure) noexcept;
   void giveUp(const Failure& failure);

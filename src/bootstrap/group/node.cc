@@ -206,7 +206,7 @@ void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
 // When a neighbour's process has ended, its last frames are in this rank's socket, so a round reads them all. News of
 // other ranks takes longer.
 bool Node::processEnded(int rank, bool goodbyesHeard) {
-  if (left(rank) || died(rank)) return true;
+  if (left(rank) || died(rank) || left(group_.rank)) return true;
   const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
   const bool known = found == peers_.end() ? goodbyesHeard : (*found)->quiet;
   if (!known) return false;

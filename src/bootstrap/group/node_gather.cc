@@ -280,7 +280,10 @@ std::optional<Generation> Node::latestFailed() const {
 }
 
 bool Node::mayRecover() const {
-  if (died(group_.rank)) return false;
+  const auto ended = [&](const Failure& failure) {
+    return failure.rank == group_.rank && (failure.death || failure.generation == generation_);
+  };
+  if (std::any_of(failures_.begin(), failures_.end(), ended)) return false;
   for (int rank = 0; rank < group_.nranks; ++rank) {
     if (goneUnaccepted(rank)) return losses_ == Losses::accepted;
   }
@@ -299,6 +302,7 @@ void Node::recover(Failure why, Losses losses) {
   forgetFailures();
   gather_.restart(generation_, lost_);
   passFirstBlobs();
+  if (reparent_) reparent_->hurry();
   lateWaits_ = {};
   verdict_.reset();
   for (const auto& peer : peers_) {

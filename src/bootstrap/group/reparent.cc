@@ -30,6 +30,11 @@ int Reparent::waitMsMax() const {
   return next_.leftMs();
 }
 
+void Reparent::hurry() {
+  next_ = Deadline::after(std::chrono::milliseconds(0));
+  pause_ = kPauseMin;
+}
+
 void Reparent::listCandidates() {
   candidates_.clear();
   const int self = node_.group().rank;
@@ -69,7 +74,7 @@ void Reparent::step() {
   const auto state = node_.parentState();
   if (state == Node::ParentState::attached) {
     candidates_.clear();
-    pause_ = std::chrono::milliseconds(100);
+    pause_ = kPauseMin;
   }
   if (state != Node::ParentState::none || !next_.expired() || !needed()) return;
   if (candidates_.empty()) listCandidates();

@@ -22,6 +22,7 @@ class Reparent {
   bool needed() const;    // there is no parent, but a rank that could be one
   bool resting() const;   // all candidates were tried, and the next pass has not started
   int waitMsMax() const;  // until the next call of step() is due
+  void hurry();           // the next pass begins at once
 
  private:
   void listCandidates();
@@ -34,7 +35,8 @@ class Reparent {
   int dialing_ = -1;  // the rank that dialer_ tries to reach
   std::unique_ptr<Dialer> dialer_;
   Deadline next_ = Deadline::after(std::chrono::milliseconds(0));  // no attempt before this
-  std::chrono::milliseconds pause_{100};                           // before the next pass, if this one fails
+  static constexpr std::chrono::milliseconds kPauseMin{100};
+  std::chrono::milliseconds pause_ = kPauseMin;  // before the next pass, if this one fails
 };
 
 // Finds ranks that died unnoticed, because all their neighbours died with them. It connects to ranks that a collective
