@@ -428,23 +428,39 @@ MOE_API moeResult_t moeCommSuspend(moeComm_t comm);
  * may be repeated. Any other failure ends the communicator, as with moeCommSuspend. */
 MOE_API moeResult_t moeCommResume(moeComm_t comm);
 
-/* Goes on after a failure of the communicator, such as a rank that came too late, if every rank still lives.
- * Collective: every rank of the communicator calls it when it has learned of the failure, at most `timeoutMs` apart. A
- * rank that has learned of none ends the operations of all ranks by this call, as moeCommAbort does. Not
- * stream-ordered: it waits for all work of this rank's GPU, as moeCommDestroy does. No stream may be capturing.
- *   timeoutMs  1..86400000: how long this rank waits for the others, beside the work of its own GPU
- * Afterwards the communicator has no failure. Addresses, handles, prepared calls, captured graphs and window memory
- * with its contents stay, and so do counters and statistics. Outputs of operations that had not ended are undefined.
- * Operations that awaited moeComplete are cancelled. Routes are void: a handle's next call must be moeRoute or
- * moeRouteDispatch; others are refused with moeInvalidUsage. Replays of graphs that only dispatch or combine deliver
- * nothing until then, and moeHandleGetStatus says why. All ranks repeat the same calls, also a rank whose own had
- * ended. Arrival words may have grown by one for a dispatch that was cut off, so readers begin to count from them.
- * One thread; no other call of this communicator meanwhile. Returns moeUnsupported (several domains; the communicator
- * is suspended) and moeInvalidArgument, which change nothing; moeRemoteError (a rank has died or left) and moeTimeout
- * (a rank has not come), which name the rank; and moeInvalidUsage (ranks have different LL handles, since one was cut
- * off while it made or destroyed some). After these three the communicator has this failure, and all ranks may call
- * again. */
-MOE_API moeResult_t moeCommRecover(moeComm_t comm, int32_t timeoutMs);
+/* What a group may lose in a recovery, and what it has lost. */
+typedef struct moeRecovery {
+  size_t size;
+  int32_t lossesMax; /* in: the most ranks that the group may go on without, 0..nranks - 1, earlier losses included */
+  int32_t losses;    /* out: the number of ranks that it goes on without */
+  int32_t* lost;     /* host [nranks], out: these ranks, ascending. NULL: not wanted */
+} moeRecovery_t;
+#define MOE_RECOVERY_INITIALIZER \
+  { sizeof(moeRecovery_t), 0, 0, NULL }
+
+/* Goes on after a failure of the communicator: a rank came too late, or has died. Collective: every rank of the
+ * communicator that lives calls it when it has learned of the failure, at most `timeoutMs` apart. A rank that has
+ * learned of none ends the operations of all ranks by this call, as moeCommAbort does. Not stream-ordered: it waits for
+ * all work of this rank's GPU, as moeCommDestroy does. No stream may be capturing.
+ *   recovery   host [1], in and out; NULL: no rank may be lost. lossesMax should be the same on all ranks
+ *   timeoutMs  1..86400000: how long this rank waits for the others, and for the end of lost ranks' processes, beside
+ * the work of its own GPU Afterwards the communicator has no failure. Addresses, handles, prepared calls, captured
+ * graphs and window memory with its contents stay, and so do counters and statistics. Outputs of operations that had
+ * not ended are undefined. Operations that awaited moeComplete are cancelled. Routes are void: a handle's next call
+ * must be moeRoute or moeRouteDispatch; others are refused with moeInvalidUsage. Replays of graphs that only dispatch
+ * or combine deliver nothing until then, and moeHandleGetStatus says why. All ranks repeat the same calls, also a rank
+ * whose own had ended. Arrival words may have grown by one for a dispatch that was cut off, so readers begin to count
+ * from them. Lost ranks are those that have died or called moeCommDestroy. The others keep their numbers. Entries that
+ * name an expert of a lost rank count as unused: no row goes there, the token's sum is without it, and its weight is
+ * not made up for. The next moeHandleSetPlacement uses only copies on living ranks. Memory of lost ranks' windows is
+ * freed when the last survivor has destroyed its communicator. A lost rank cannot come back, and moeCommSuspend is
+ * refused. One thread; no other call of this communicator meanwhile. Returns moeUnsupported (several domains; the
+ * communicator is suspended) and moeInvalidArgument, which change nothing; moeRemoteError (more ranks have died or left
+ * than lossesMax of some rank) and moeTimeout (a rank has not come, or the process of a lost rank still runs), which
+ * name the rank; moeUnsupported (a lost rank was a thread of a survivor's process, or its window is mapped by CUDA
+ * IPC); and moeInvalidUsage (ranks have different LL handles, since one was cut off while it made or destroyed some).
+ * After these the communicator has this failure, and all ranks may call again. */
+MOE_API moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int32_t timeoutMs);
 
 /* Writes this rank's latest steps to a file: for each of up to 1024 steps its call, handle, operation, when it began
  * and ended, when the first wait for another rank ended, which rank was awaited longest, tokens and bytes of a row; and

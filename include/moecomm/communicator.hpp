@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <moecomm/arguments.hpp>
 #include <moecomm/basics.hpp>
@@ -128,8 +129,17 @@ class Communicator {
   // Collective. The window's memory goes back to the system, and fresh memory comes to the same addresses.
   void suspend() const { check(moeCommSuspend(require()), get()); }
   void resume() const { check(moeCommResume(require()), get()); }
-  // Goes on after a failure that nobody died of. Collective.
-  void recover(std::int32_t timeoutMs) const { check(moeCommRecover(require(), timeoutMs), get()); }
+  // Goes on after a failure, without ranks that have died or left if these are at most `lossesMax`. Collective. Returns
+  // the lost ranks, ascending.
+  std::vector<std::int32_t> recover(std::int32_t timeoutMs, std::int32_t lossesMax = 0) const {
+    std::vector<std::int32_t> lost(static_cast<std::size_t>(info().nranks));
+    moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+    recovery.lossesMax = lossesMax;
+    recovery.lost = lost.data();
+    check(moeCommRecover(require(), &recovery, timeoutMs), get());
+    lost.resize(static_cast<std::size_t>(recovery.losses));
+    return lost;
+  }
   // `path` nullptr: in config.dumpFolder.
   void dump(const char* path = nullptr) const { check(moeCommDump(require(), path), get()); }
 

@@ -173,6 +173,15 @@ class moeMemorySize_t(Sized):
     ]
 
 
+class moeRecovery_t(Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("lossesMax", c_int32),
+        ("losses", c_int32),
+        ("lost", c_void_p),
+    ]
+
+
 class moeLimits_t(Sized):
     _fields_ = [
         ("size", c_size_t),
@@ -455,7 +464,7 @@ PROTOTYPES = {
     "moeCommSetTimeout": (moeResult_t, [moeComm_t, c_int32]),
     "moeCommSuspend": (moeResult_t, [moeComm_t]),
     "moeCommResume": (moeResult_t, [moeComm_t]),
-    "moeCommRecover": (moeResult_t, [moeComm_t, c_int32]),
+    "moeCommRecover": (moeResult_t, [moeComm_t, POINTER(moeRecovery_t), c_int32]),
     "moeCommDump": (moeResult_t, [moeComm_t, c_char_p]),
     "moeCommGetAsyncError": (moeResult_t, [moeComm_t, POINTER(moeResult_t)]),
     "moeGetLimits": (moeResult_t, [moeComm_t, POINTER(moeLimits_t)]),

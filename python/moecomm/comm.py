@@ -6,7 +6,7 @@ import ctypes
 import os
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native, errors
 from ._library import library
@@ -195,6 +195,7 @@ class Communicator(Membership):
         native = Native(config, has_callbacks(config))
         native.init(lambda pointer: init(ctypes.byref(pointer), config))
         self.native = native
+        self.lost: List[int] = []  # ranks that the group goes on without, since the latest recover()
         self.rings: weakref.WeakSet[HandleRing] = weakref.WeakSet()  # of this communicator's handles
         info = self.info
         # Where the arrays of this communicator's steps must be.
@@ -261,22 +262,32 @@ class Communicator(Membership):
         with self.native as pointer:
             errors.check(library(), library().moeCommResume(pointer), pointer)
 
-    def recover(self, timeout_ms: int) -> None:
-        """Goes on after a failure, such as a rank that came too late, if every rank still lives. Collective: all ranks
-        call it when they have learned of the failure. Handles, plans, captured graphs and window memory stay. Routes are
-        void: the next call of a handle must be one that routes. What awaited complete() is cancelled. All ranks repeat the
-        same calls. Waits for all work of this rank's GPU.
+    def recover(self, timeout_ms: int, losses_max: int = 0) -> List[int]:
+        """Goes on after a failure: a rank came too late, or has died. Collective: all living ranks call it when they have
+        learned of the failure. Handles, plans, captured graphs and window memory stay. Routes are void: the next call of
+        a handle must be one that routes. What awaited complete() is cancelled. All ranks repeat the same calls. Waits for
+        all work of this rank's GPU.
 
         timeout_ms  1..86400000: how long this rank waits for the others
+        losses_max  0..nranks - 1: the most ranks that the group may go on without, earlier losses included. The same on
+                    all ranks. Entries that name an expert of a lost rank count as unused
 
-        Raises Unsupported (several domains; the communicator is suspended), RemoteError (a rank has died or left) and
-        Timeout (a rank has not come), which name the rank. The communicator has this failure then, and all ranks may call
-        again."""
+        Returns the lost ranks, ascending. `lost` has them too.
+
+        Raises Unsupported (several domains; the communicator is suspended; a lost rank was a thread of a survivor),
+        RemoteError (more ranks have died or left) and Timeout (a rank has not come, or the process of a lost rank still
+        runs), which name the rank. The communicator has this failure then, and all ranks may call again."""
         timeout_ms = integer(timeout_ms, "timeout_ms", -INT32_MAX)
+        recovery = _native.moeRecovery_t()
+        recovery.lossesMax = integer(losses_max, "losses_max", -INT32_MAX)
+        lost = (ctypes.c_int32 * self.nranks)()
+        recovery.lost = ctypes.addressof(lost)
         with self.native as pointer:
-            errors.check(library(), library().moeCommRecover(pointer, timeout_ms), pointer)
+            errors.check(library(), library().moeCommRecover(pointer, ctypes.byref(recovery), timeout_ms), pointer)
+        self.lost = list(lost[: recovery.losses])
         for ring in self.rings:
             ring.restart()
+        return list(self.lost)
 
     def dump(self, path: Optional[str] = None) -> None:
         """Writes this rank's latest steps to a file, for moe_trace. Also after a failure. Any thread.

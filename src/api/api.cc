@@ -147,9 +147,17 @@ moeResult_t moeCommResume(moeComm_t comm) {
   return moe::guardAlive(commOf(comm), [&] { commOf(comm)->resume(); });
 }
 
-moeResult_t moeCommRecover(moeComm_t comm, int32_t timeoutMs) {
+moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int32_t timeoutMs) {
   if (!Comm::is(comm)) return moe::refuseComm(comm);
-  return moe::guard(commOf(comm), [&] { commOf(comm)->recover(timeoutMs); });
+  return moe::guard(commOf(comm), [&] {
+    moeRecovery_t mine = MOE_RECOVERY_INITIALIZER;
+    if (recovery != nullptr) mine = moe::readStruct(recovery, "recovery", mine);
+    commOf(comm)->recover(mine.lossesMax, timeoutMs);
+    const std::vector<int>& lost = commOf(comm)->lost();
+    mine.losses = static_cast<std::int32_t>(lost.size());
+    if (mine.lost != nullptr) std::copy(lost.begin(), lost.end(), mine.lost);
+    if (recovery != nullptr) moe::writeStruct(recovery, mine, "recovery");
+  });
 }
 
 moeResult_t moeCommDump(moeComm_t comm, const char* path) {

@@ -91,7 +91,7 @@ moeResult_t recover(const Options& o, moeComm_t comm, int turn) {
   meet(o, turn);
   if (o.dies() && o.point == "recovering" && turn == 20) dieLater(o);
   if (o.dies() && o.point == "stuck-recovering" && turn == 20) stop(o);
-  return moeCommRecover(comm, o.timeoutMs);
+  return moeCommRecover(comm, nullptr, o.timeoutMs);
 }
 
 // Gives the window's memory back, and takes it anew.

@@ -26,7 +26,7 @@ void awaitOthers(RankContext& context) {
 }
 
 void recover(RankContext& context) {
-  MOE_ASSERT_OK(moeCommRecover(context.comm, kPatienceMs), context);
+  MOE_ASSERT_OK(moeCommRecover(context.comm, nullptr, kPatienceMs), context);
   moeResult_t error = moeInternalError;
   EXPECT_EQ(moeCommGetAsyncError(context.comm, &error), moeSuccess);
   EXPECT_EQ(error, moeSuccess) << context.error();
@@ -236,7 +236,7 @@ TEST_P(Recover, SeveralDomainsAreRefusedOnAllRanks) {
   world(2, config, [](RankContext& context) {
     Calls calls(context, wideHandle(context, moeModeHt, moeLayoutFlat));
     for (int i = 0; i < 2; ++i) {
-      EXPECT_EQ(moeCommRecover(context.comm, kPatienceMs), moeUnsupported);
+      EXPECT_EQ(moeCommRecover(context.comm, nullptr, kPatienceMs), moeUnsupported);
       EXPECT_TRUE(says(context.error(), "moeCommRecover: there are several domains"));
       calls.wholeStep();
     }
@@ -247,19 +247,19 @@ TEST_P(Recover, TimesOutOfRangeChangeNothing) {
   world(2, config(), [](RankContext& context) {
     Calls calls(context, wideHandle(context, moeModeHt, moeLayoutFlat));
     for (const int wrong : {0, -1, 86400001}) {
-      EXPECT_EQ(moeCommRecover(context.comm, wrong), moeInvalidArgument);
+      EXPECT_EQ(moeCommRecover(context.comm, nullptr, wrong), moeInvalidArgument);
       EXPECT_TRUE(says(context.error(), "timeoutMs is " + std::to_string(wrong) + ", must be 1..86400000"));
     }
     calls.wholeStep();
     awaitOthers(context);
     MOE_EXPECT_OK(moeCommAbort(context.comm), context);
-    EXPECT_EQ(moeCommRecover(context.comm, 0), moeInvalidArgument);
+    EXPECT_EQ(moeCommRecover(context.comm, nullptr, 0), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "timeoutMs is 0, must be 1..86400000"));
     EXPECT_EQ(calls.route(), moeAborted);
     recover(context);
     calls.wholeStep();
   });
-  EXPECT_EQ(moeCommRecover(nullptr, 1000), moeInvalidArgument);
+  EXPECT_EQ(moeCommRecover(nullptr, nullptr, 1000), moeInvalidArgument);
 }
 
 TEST_P(Recover, ARankThatDoesNotComeIsNamedAndTheCallMayBeRepeated) {
@@ -269,7 +269,7 @@ TEST_P(Recover, ARankThatDoesNotComeIsNamedAndTheCallMayBeRepeated) {
     awaitOthers(context);
     for (int i = 0; i < 2; ++i) {
       if (context.rank != 2) {
-        EXPECT_EQ(moeCommRecover(context.comm, 2500), moeTimeout);
+        EXPECT_EQ(moeCommRecover(context.comm, nullptr, 2500), moeTimeout);
         EXPECT_TRUE(says(context.error(), "rank 2 did not complete moeCommRecover within 2500 ms"));
         EXPECT_EQ(calls.route(), moeTimeout);
       }
@@ -297,7 +297,7 @@ TEST_P(Recover, ARankThatHasLeftIsNamed) {
     }
     awaitOthers(context);
     if (comm == nullptr) return;
-    EXPECT_EQ(moeCommRecover(comm, kPatienceMs), moeRemoteError);
+    EXPECT_EQ(moeCommRecover(comm, nullptr, kPatienceMs), moeRemoteError);
     EXPECT_TRUE(says(moeGetLastError(comm), "rank 1 left the group before moeCommRecover was done"));
     EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
   });
@@ -312,7 +312,7 @@ TEST_P(Recover, RanksWithDifferentLlHandlesAreRefusedAlike) {
       MOE_ASSERT_OK(moeHandleCreate(&more, context.comm, &shape), context);
     }
     awaitOthers(context);
-    EXPECT_EQ(moeCommRecover(context.comm, kPatienceMs), moeInvalidUsage);
+    EXPECT_EQ(moeCommRecover(context.comm, nullptr, kPatienceMs), moeInvalidUsage);
     EXPECT_TRUE(says(context.error(), "moeCommRecover: rank 0 has 0 LL handles of set 1 and rank 1 has 1"));
     if (more != nullptr) {
       MOE_EXPECT_OK(moeHandleDestroy(more), context);
@@ -326,7 +326,7 @@ TEST_P(Recover, ASuspendedCommunicatorIsRefused) {
   if (GetParam() == moeBackendCuda && startedRanks() == 0) GTEST_SKIP() << "threads cannot suspend on GPUs";
   world(2, config(), [](RankContext& context) {
     MOE_ASSERT_OK(moeCommSuspend(context.comm), context);
-    EXPECT_EQ(moeCommRecover(context.comm, kPatienceMs), moeUnsupported);
+    EXPECT_EQ(moeCommRecover(context.comm, nullptr, kPatienceMs), moeUnsupported);
     EXPECT_TRUE(says(context.error(), "moeCommRecover: the communicator is suspended"));
     MOE_ASSERT_OK(moeCommResume(context.comm), context);
     recover(context);

@@ -31,7 +31,7 @@ COMMON = ["support/cases/cast_case.cc", "support/cases/payload_case.cc", "suppor
           "support/programs/protocol_world.cc", "support/programs/ready_combine.cc", "support/programs/scenario.cc",
           "support/programs/spoil_call.cc", "support/programs/tally_operation.cc", "support/programs/world_shapes.cc",
           "support/reference/cast_reference.cc", "support/reference/fp8_reference.cc",
-          "support/reference/placed_experts.cc", "support/reference/reference.cc",
+          "support/reference/lost_ranks.cc", "support/reference/placed_experts.cc", "support/reference/reference.cc",
           "support/reference/reference_describe.cc", "support/reference/routing_input.cc",
           "support/reference/wire_reference.cc", "support/reference/words_output.cc"]
 FLAGS = ["-std=c++20", "-Og", "-ffp-contract=off", "-w"]  # compiling takes most of the time

@@ -1,8 +1,11 @@
 #include "bootstrap/group/host_identity.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -129,6 +132,35 @@ bool HostIdentity::sameHost(const HostIdentity& other) const {
 // else.
 bool HostIdentity::sameProcess(const HostIdentity& other) const {
   return sameKernel(other) && processNumber == other.processNumber && processId == other.processId;
+}
+
+bool canWatch(const HostIdentity& own, const HostIdentity& other) {
+  const bool known = own.pidNamespace != 0 && own.processStart != 0 && other.processStart != 0;
+  return known && own.sameKernel(other) && own.pidNamespace == other.pidNamespace && !own.sameProcess(other);
+}
+
+Fd openProcess(const HostIdentity& identity) {
+#ifdef SYS_pidfd_open
+  Fd process(static_cast<int>(::syscall(SYS_pidfd_open, identity.processId, 0)));
+  if (!process || startOfProcess(std::to_string(identity.processId)) != identity.processStart) return {};
+  (void)::fcntl(process.get(), F_SETFD, FD_CLOEXEC);
+  return process;
+#else
+  (void)identity;
+  return {};
+#endif
+}
+
+bool awaitEnd(const HostIdentity& own, const HostIdentity& other, Deadline deadline) {
+  if (!canWatch(own, other)) return true;
+  const Fd process = openProcess(other);
+  if (!process) return true;
+  pollfd ended{process.get(), POLLIN, 0};
+  int found = -1;
+  do {
+    found = ::poll(&ended, 1, deadline.leftMs());
+  } while (found < 0 && errno == EINTR && !deadline.expired());
+  return found > 0;
 }
 
 }  // namespace moe::bootstrap

@@ -7,6 +7,8 @@
 #include <string>
 #include <type_traits>
 
+#include "base/deadline.h"
+#include "base/fd.h"
 #include "bootstrap/net/keyed_hash.h"
 
 namespace moe::bootstrap {
@@ -28,6 +30,14 @@ struct HostIdentity {
   bool sameHost(const HostIdentity& other) const;     // descriptors can be passed (fd_channel.h)
   bool sameProcess(const HostIdentity& other) const;  // pointers can be used directly
 };
+// Whether a process runs on this kernel and can be watched: its id means the same here, and it is another one.
+bool canWatch(const HostIdentity& own, const HostIdentity& other);
+// Opens such a process, or none if it has ended. While the descriptor is open, no other process gets its id. It is
+// readable when the process has ended.
+Fd openProcess(const HostIdentity& identity);
+// Waits until a process has ended. False: it still runs. A process that cannot be watched counts as ended.
+bool awaitEnd(const HostIdentity& own, const HostIdentity& other, Deadline deadline);
+
 // The start of a process in clock ticks after boot; 0 if unknown. `process` is its id, or "self".
 std::uint64_t startOfProcess(const std::string& process);
 

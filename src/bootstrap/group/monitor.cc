@@ -1,8 +1,6 @@
 #include "bootstrap/group/monitor.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 
@@ -13,24 +11,6 @@ namespace moe::bootstrap {
 namespace {
 
 constexpr std::chrono::milliseconds kGoodbyeWay{1000};  // for a goodbye to travel over ranks that may be busy
-
-// Opens the process with this identity, or none. While the descriptor is open, no other process gets its id.
-Fd openProcess(const HostIdentity& identity) {
-#ifdef SYS_pidfd_open
-  Fd process(static_cast<int>(::syscall(SYS_pidfd_open, identity.processId, 0)));
-  if (!process || startOfProcess(std::to_string(identity.processId)) != identity.processStart) return {};
-  (void)::fcntl(process.get(), F_SETFD, FD_CLOEXEC);
-  return process;
-#else
-  (void)identity;
-  return {};
-#endif
-}
-
-bool mayBeWatched(const HostIdentity& own, const HostIdentity& other) {
-  const bool known = own.pidNamespace != 0 && own.processStart != 0 && other.processStart != 0;
-  return known && own.sameKernel(other) && own.pidNamespace == other.pidNamespace && !own.sameProcess(other);
-}
 
 using std::chrono::milliseconds;
 constexpr milliseconds kGoodbye{1000};
@@ -44,7 +24,7 @@ ProcessWatch::ProcessWatch(Node& node, const std::vector<HostIdentity>& ofRanks)
   for (int i = 1; i < nranks && watched_.size() < kMax; ++i) {
     const int rank = (self + i) % nranks;
     const HostIdentity& identity = ofRanks[static_cast<std::size_t>(rank)];
-    if (!mayBeWatched(ofRanks[static_cast<std::size_t>(self)], identity)) continue;
+    if (!canWatch(ofRanks[static_cast<std::size_t>(self)], identity)) continue;
     if (Fd process = openProcess(identity)) watched_.push_back({rank, std::move(process), 0});
   }
 }

@@ -79,9 +79,12 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   // AgreedError (rounds.h) if nothing has changed. After any other failure the communicator has failed.
   void suspend();
   void resume();
-  // Goes on after a failure that nobody died of. Collective. The ranks have `timeoutMs` to come. After a failure of it
-  // the communicator has failed with that one, and the call may be repeated.
-  void recover(std::int32_t timeoutMs);
+  // Goes on after a failure, without ranks that have died or left if these are at most `lossesMax`. Collective. The
+  // ranks have `timeoutMs` to come. After a failure of it the communicator has failed with that one, and the call may
+  // be repeated.
+  void recover(std::int32_t lossesMax, std::int32_t timeoutMs);
+  // The ranks that the group goes on without, ascending.
+  const std::vector<int>& lost() const { return lost_; }
   // Throws moeInvalidUsage while the window has no memory; `call` is named.
   void requireAwake(const char* call) const;
 
@@ -163,6 +166,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::vector<Owned> handles_;
   bool hasReaders_ = false;
   std::atomic<bool> suspended_ = false;
+  std::vector<int> lost_;
   std::vector<Flag> keptWords_;  // of the window, while it has no memory: lastingWords()
   std::atomic<bool> stepFailureTaken_ = false;
   std::unique_ptr<FlightRecorder> recorder_;

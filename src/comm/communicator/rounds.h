@@ -82,6 +82,7 @@ void together(bootstrap::Bootstrap& group, Work work, const char* what = "the al
   const Outcome mine = outcomeOf(group.rank(), work);
   const auto all = group.allGather(asBytes(mine), what);
   for (int rank = 0; rank < group.nranks(); ++rank) {
+    if (group.isLost(rank)) continue;
     throwIfFailed(readCard<Outcome>(all[static_cast<std::size_t>(rank)], rank));
   }
 }

@@ -112,7 +112,7 @@ void Handle::setPlacement(const moePlacement_t* placement, moeStream_t stream) {
                                              "those that config.experts gives this rank",
                                              kCall));
   }
-  const PlacementRoom room{shape_.map, shape_.rank, room_.shape.domainRanks()};
+  const PlacementRoom room{shape_.map, shape_.rank, room_.shape.domainRanks(), comm_.lost()};
   const std::vector<std::uint8_t> table =
       placement == nullptr ? noPlacementTable(room)
                            : placementTable(room, placement->logicalExperts, logicalExpertsOf(*placement, shape_.map));

@@ -1,6 +1,7 @@
 // Makes a rank's table of a placement (placement.h). Host code.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -15,6 +16,9 @@ struct PlacementRoom {
   ExpertMap map;
   int rank;
   int domainSize;
+  std::vector<int> lost = {};  // ranks whose copies are not used
+
+  bool lives(int physical) const { return std::find(lost.begin(), lost.end(), map.rankOf(physical)) == lost.end(); }
 };
 
 // A table before it is packed.
@@ -57,15 +61,18 @@ inline std::uint32_t hashPart(std::uint64_t hash, const TermField& field) {
   return static_cast<std::uint32_t>(field.packed(static_cast<std::int64_t>(1 + hash % values)));
 }
 
-// The copies of an expert that a rank uses: its own, else those of its domain, else all.
+// The living copies of an expert that a rank uses: its own, else those of its domain, else all. -1: none lives.
 inline std::vector<std::int32_t> nearestCopies(const PlacementRoom& room, const std::vector<std::int32_t>& copies) {
-  std::vector<std::int32_t> own, domain;
+  std::vector<std::int32_t> own, domain, all;
   for (const std::int32_t physical : copies) {
+    if (!room.lives(physical)) continue;
     const int rank = room.map.rankOf(physical);
+    all.push_back(physical);
     if (rank == room.rank) own.push_back(physical);
     if (rank / room.domainSize == room.rank / room.domainSize) domain.push_back(physical);
   }
-  return !own.empty() ? own : !domain.empty() ? domain : copies;
+  if (all.empty() && !copies.empty()) return {-1};
+  return !own.empty() ? own : !domain.empty() ? domain : all;
 }
 
 // The table of one rank, placementBytes(map.experts) long. `logicalOf`: the logical expert of each physical one; -1:

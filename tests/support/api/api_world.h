@@ -65,6 +65,7 @@ struct RankContext {
   moeComm_t comm;
   Arena& arena;
   std::barrier<>& barrier;
+  std::vector<int> lost = {};  // ranks that the others go on without
 
   void meet() { barrier.arrive_and_wait(); }
   moeStream_t stream() { return arena.stream(); }

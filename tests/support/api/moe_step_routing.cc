@@ -6,6 +6,7 @@
 
 #include "device/view/shape.h"
 #include "support/api/moe_step.h"
+#include "support/reference/lost_ranks.h"
 
 namespace moe::test {
 
@@ -106,6 +107,7 @@ void MoeStep::makeRouting() {
   givenExperts_ = inputs[static_cast<std::size_t>(context_.rank)].experts;
   if (case_.allExperts != 0) leaveOutForeign(&inputs[0].experts);
   if (placed_) inputs = placedInputs(config, *placed_, std::move(inputs));
+  inputs = withoutRanks(config, context_.lost, std::move(inputs));
   reference_ = std::make_unique<ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
 }
 

@@ -13,6 +13,7 @@
 #include "support/programs/scenario_builder.h"
 #include "support/programs/settle_world.h"
 #include "support/programs/spoil_call.h"
+#include "support/reference/lost_ranks.h"
 #include "support/reference/routing_input.h"
 
 namespace moe::test {

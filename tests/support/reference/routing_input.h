@@ -19,14 +19,6 @@ std::vector<RouteInput> merged(const RouteConfig& config, std::vector<RouteInput
 // The same tokens, none of which goes anywhere: the result of a refused route.
 std::vector<RouteInput> withoutExperts(std::vector<RouteInput> inputs);
 
-// The same, without tokens of some ranks and without entries for their experts.
-std::vector<RouteInput> withoutRanks(const RouteConfig& config, const std::vector<int>& ranks,
-                                     std::vector<RouteInput> inputs);
-
-// Lets some tokens name an expert of these ranks twice, which is no fault if the ranks are lost.
-void repeatExpertsOf(const RouteConfig& config, const std::vector<int>& ranks, std::vector<RouteInput>& inputs,
-                     Rng& rng);
-
 // Makes one entry of `culprit` invalid, or makes a token name an expert twice. False if the input has no place for it.
 bool spoilInput(const RouteConfig& config, bool twice, std::vector<RouteInput>& inputs, int culprit, Rng& rng);
 

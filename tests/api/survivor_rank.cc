@@ -1,0 +1,252 @@
+// One rank of a group that goes on without the ranks that it loses. survive_test.sh starts the ranks under moerun. All
+// of them draw the same plan from the seed: in each turn some ranks are killed or leave, at a random time, while all
+// make verified steps. The others recover until they know of all losses, and make verified steps of all layouts. At the
+// end a survivor prints "survivor R: ..." and exits with 0.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "support/api/refusal_calls.h"
+
+namespace moe::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTimeoutMs = 20000;
+
+struct Options {
+  std::string backend = "host", directory;
+  std::uint64_t seed = 1;
+  bool oneByOne = false;
+  int rank = std::atoi(std::getenv("MOECOMM_RANK")), nranks = std::atoi(std::getenv("MOECOMM_NRANKS"));
+
+  bool cuda() const { return backend == "cuda"; }
+};
+
+// A rank that the group loses in a turn: when, and how.
+struct Loss {
+  int rank;
+  int delayUs;
+  bool leaves;      // it destroys its communicator; otherwise it is killed
+  bool recovering;  // it calls moeCommRecover before it is killed
+};
+using Turn = std::vector<Loss>;
+
+// One rank lives at the end.
+std::vector<Turn> drawPlan(const Options& o) {
+  Rng rng(o.seed);
+  std::vector<int> living;
+  for (int rank = 0; rank < o.nranks; ++rank) living.push_back(rank);
+  std::vector<Turn> plan;
+  while (living.size() > 1) {
+    Turn turn;
+    const int most = static_cast<int>(living.size()) - 1;
+    for (int n = o.oneByOne || rng.coin() ? 1 : rng.between(1, most); n > 0; --n) {
+      const auto at = living.begin() + rng.below(static_cast<int>(living.size()));
+      turn.push_back({*at, rng.below(1 << rng.between(4, 15)), rng.oneIn(4), rng.oneIn(4)});
+      living.erase(at);
+    }
+    plan.push_back(std::move(turn));
+  }
+  return plan;
+}
+
+class Survivor {
+ public:
+  Survivor(const Options& o, moeComm_t comm, Arena& arena)
+      : o_(o),
+        alone_(1),
+        context_{o.rank, o.nranks, comm, arena, alone_},
+        ht_(context_, shapeOf(moeModeHt)),
+        ll_(context_, shapeOf(moeModeLl)) {
+    for (int mode : {moeModeHt, moeModeLl}) {
+      for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+        StepCase c = mixedCase(mode, layout);
+        c.experts = 2 * o.nranks;
+        c.topk = std::min(3, c.experts);
+        c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
+        steps_.push_back(std::make_unique<MoeStep>(context_, c));
+      }
+    }
+  }
+
+  // False: something was wrong, or this rank is lost.
+  bool run() {
+    int turns = 0;
+    for (const Turn& turn : drawPlan(o_)) {
+      if (!meet(turns++)) return fail("somebody does not come");
+      for (const Loss& loss : turn) planned_.push_back(loss.rank);
+      const auto own = std::find_if(turn.begin(), turn.end(), [&](const Loss& loss) { return loss.rank == o_.rank; });
+      if (own != turn.end()) return endLater(*own), false;
+      if (!loseAll()) return false;
+      for (int i = 0; i < 2; ++i) {
+        for (const auto& step : steps_) wholeStep(*step, ++made_);
+      }
+      if (::testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed()) return fail("a step is wrong");
+    }
+    return true;
+  }
+  std::string text() const {
+    return fmt::format("{} recoveries, the longest in {:.1f} ms, {} steps, lost {}", recoveries_, longestMs_, made_,
+                       fmt::join(context_.lost, ", "));
+  }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  bool fail(std::string problem) {
+    problem_ = std::move(problem);
+    return false;
+  }
+
+  // Returns when all living ranks have come here, so that nobody checks a step any more. False: some do not come.
+  bool meet(int turn) const {
+    const auto nameOf = [&](int rank) { return fmt::format("{}/turn{}-{}", o_.directory, turn, rank); };
+    std::ofstream(nameOf(o_.rank)).put(' ');
+    const auto end = Clock::now() + std::chrono::milliseconds(kTimeoutMs);
+    for (int rank = 0; rank < o_.nranks; ++rank) {
+      if (std::find(planned_.begin(), planned_.end(), rank) != planned_.end()) continue;
+      while (!std::filesystem::exists(nameOf(rank))) {
+        if (Clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    return true;
+  }
+
+  moeHandleConfig_t shapeOf(int mode) const {
+    moeHandleConfig_t shape = handleOf(mode, moeLayoutFlat);
+    shape.experts = 2 * o_.nranks;
+    return shape;
+  }
+
+  static void wholeStep(MoeStep& step, int iteration) {
+    step.prepare(iteration);
+    if (iteration % 2 == 1) {
+      step.routeDispatch();
+    } else {
+      step.route();
+      step.dispatch();
+    }
+    step.finish();
+  }
+
+  // Steps until one fails, or until the end. Their results do not matter.
+  moeResult_t stepsUntilFailure(Clock::time_point end = Clock::time_point::max()) {
+    moeResult_t result = moeSuccess;
+    for (int i = 0; result == moeSuccess && Clock::now() < end; ++i) {
+      Calls& calls = i % 2 == 0 ? ht_ : ll_;
+      result = calls.route();
+      if (result == moeSuccess) result = calls.dispatch(calls.dispatchArgs());
+      if (result == moeSuccess) result = calls.combine(calls.combineArgs());
+      context_.arena.synchronize();
+      if (result == moeSuccess && moeCommGetAsyncError(context_.comm, &result) != moeSuccess) return moeInternalError;
+    }
+    return result;
+  }
+
+  void endLater(const Loss& own) {
+    std::thread([delay = own.delayUs, leaves = own.leaves] {
+      std::this_thread::sleep_for(std::chrono::microseconds(delay));
+      if (!leaves) ::kill(::getpid(), SIGKILL);
+    }).detach();
+    if (own.recovering && !own.leaves) {
+      moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+      recovery.lossesMax = o_.nranks - 1;
+      moeCommRecover(context_.comm, &recovery, kTimeoutMs);
+    }
+    const auto end = Clock::now() + std::chrono::microseconds(own.delayUs);
+    stepsUntilFailure(own.leaves ? end : Clock::time_point::max());
+    if (!own.leaves) ::pause();
+  }
+
+  // Recovers until the group goes on without all ranks that are planned to be lost so far.
+  bool loseAll() {
+    std::sort(planned_.begin(), planned_.end());
+    while (context_.lost != planned_) {
+      const moeResult_t error = stepsUntilFailure();
+      if (error != moeRemoteError && error != moeTimeout && error != moeAborted) {
+        return fail(fmt::format("the steps failed with {}: {}", static_cast<int>(error), context_.error()));
+      }
+      const auto begin = Clock::now();
+      std::vector<std::int32_t> lost(static_cast<std::size_t>(o_.nranks));
+      moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+      recovery.lossesMax = o_.nranks - 1;
+      recovery.lost = lost.data();
+      if (moeCommRecover(context_.comm, &recovery, kTimeoutMs) != moeSuccess) return fail(context_.error());
+      longestMs_ = std::max(longestMs_, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+      ++recoveries_;
+      lost.resize(static_cast<std::size_t>(recovery.losses));
+      context_.lost.assign(lost.begin(), lost.end());
+      const bool planned = std::includes(planned_.begin(), planned_.end(), lost.begin(), lost.end());
+      if (!planned) return fail(fmt::format("lost {}, planned {}", fmt::join(lost, ", "), fmt::join(planned_, ", ")));
+    }
+    return true;
+  }
+
+  const Options& o_;
+  std::barrier<> alone_;
+  RankContext context_;
+  Calls ht_, ll_;
+  std::vector<std::unique_ptr<MoeStep>> steps_;
+  std::vector<int> planned_;
+  int recoveries_ = 0, made_ = 0;
+  double longestMs_ = 0;
+  std::string problem_;
+};
+
+moeConfig_t configOf(const Options& o) {
+  moeConfig_t config = testConfig(o.cuda() ? moeBackendCuda : moeBackendHost);
+  config.timeoutMs = kTimeoutMs;
+  if (o.cuda()) config.device = o.rank % cudaDeviceCount();
+  return config;
+}
+
+int run(const Options& o) {
+  const auto arena = o.cuda() ? makeCudaArena(o.rank % cudaDeviceCount()) : makeHostArena();
+  moeComm_t comm = nullptr;
+  const moeConfig_t config = configOf(o);
+  if (moeCommInitFromEnv(&comm, &config) != moeSuccess) {
+    std::printf("FAILED %d: %s\n", o.rank, moeGetLastError(nullptr));
+    return 1;
+  }
+  std::optional<Survivor> survivor(std::in_place, o, comm, *arena);
+  const bool survives = survivor->run();
+  const std::string problem = survivor->problem(), text = survivor->text();
+  survivor.reset();
+  const bool left = moeCommDestroy(comm) == moeSuccess;
+  if (!survives && problem.empty()) return 0;  // it has left, as planned
+  const bool good = survives && left;
+  std::printf("%s %d: %s %s\n", good ? "survivor" : "FAILED", o.rank, problem.c_str(), text.c_str());
+  std::fflush(stdout);
+  return good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace moe::test
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  moe::test::Options options;
+  CLI::App app("One rank of a group that goes on without the ranks that it loses");
+  app.add_option("--backend", options.backend)->check(CLI::IsMember({"host", "cuda"}));
+  app.add_option("--directory", options.directory)->required();
+  app.add_option("--seed", options.seed);
+  app.add_flag("--one-by-one", options.oneByOne, "lose one rank in each turn");
+  CLI11_PARSE(app, argc, argv);
+  return moe::test::run(options);
+}
