@@ -1,4 +1,5 @@
-// moeCommRecover: a group goes on after a failure that nobody died of, in the same communicator.
+// moeCommRecover: a group goes on after a failure, in the same communicator. survivor_rank.cc has groups that lose
+// ranks.
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -300,6 +301,64 @@ TEST_P(Recover, ARankThatHasLeftIsNamed) {
     EXPECT_EQ(moeCommRecover(comm, nullptr, kPatienceMs), moeRemoteError);
     EXPECT_TRUE(says(moeGetLastError(comm), "rank 1 left the group before moeCommRecover was done"));
     EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
+  });
+}
+
+moeResult_t recoverWithout(moeComm_t comm, int lossesMax) {
+  moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+  recovery.lossesMax = lossesMax;
+  return moeCommRecover(comm, &recovery, kPatienceMs);
+}
+
+TEST_P(Recover, MoreLossesThanAnyRankAllowsAreRefusedAndSoAreThreads) {
+  if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a barrier of their process";
+  moeUniqueId_t id;
+  ASSERT_EQ(moeGetUniqueId(&id), moeSuccess);
+  const moeConfig_t config = this->config();
+  world(4, config, [&](RankContext& context) {
+    moeConfig_t own = config;
+    moeComm_t comm = nullptr;
+    ASSERT_EQ(moeCommInit(&comm, context.nranks, context.rank, &id, &own), moeSuccess);
+    awaitOthers(context);
+    if (context.rank % 2 == 1) {
+      EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
+      comm = nullptr;
+    }
+    awaitOthers(context);
+    if (comm != nullptr) {
+      EXPECT_EQ(recoverWithout(comm, 1 + context.rank / 2), moeRemoteError);
+      EXPECT_TRUE(says(moeGetLastError(comm),
+                       "moeCommRecover: the group has lost ranks 1 and 3, and recovery.lossesMax "
+                       "of rank 0 is 1"));
+      EXPECT_EQ(recoverWithout(comm, 3), moeUnsupported);
+      EXPECT_TRUE(says(moeGetLastError(comm), "moeCommRecover: rank 1 was a thread of rank 0's process"));
+    }
+    awaitOthers(context);
+    EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
+  });
+}
+
+TEST_P(Recover, WrongRecoveriesChangeNothing) {
+  world(2, config(), [](RankContext& context) {
+    Calls calls(context, wideHandle(context, moeModeHt, moeLayoutFlat));
+    for (const int wrong : {-1, 2}) {
+      EXPECT_EQ(recoverWithout(context.comm, wrong), moeInvalidArgument);
+      EXPECT_TRUE(says(context.error(), "recovery.lossesMax is " + std::to_string(wrong) + ", must be 0..1"));
+    }
+    moeRecovery_t sizeless{};
+    EXPECT_EQ(moeCommRecover(context.comm, &sizeless, kPatienceMs), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "recovery.size is 0"));
+    calls.wholeStep();
+    awaitOthers(context);
+    std::int32_t lost = -7;
+    moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+    recovery.lossesMax = 1;
+    recovery.losses = 9;
+    recovery.lost = &lost;
+    MOE_EXPECT_OK(moeCommRecover(context.comm, &recovery, kPatienceMs), context);
+    EXPECT_EQ(recovery.losses, 0);
+    EXPECT_EQ(lost, -7);
+    calls.wholeStep();
   });
 }
 

@@ -27,7 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTimeoutMs = 20000;
+constexpr int kTimeoutMs = 20000, kStoppedMs = 1500;
 
 struct Options {
   std::string backend = "host", directory;
@@ -44,6 +44,7 @@ struct Loss {
   int delayUs;
   bool leaves;      // it destroys its communicator; otherwise it is killed
   bool recovering;  // it calls moeCommRecover before it is killed
+  bool stops;       // it is stopped before; the others kill it when it has not come to a recovery
 };
 using Turn = std::vector<Loss>;
 
@@ -58,7 +59,7 @@ std::vector<Turn> drawPlan(const Options& o) {
     const int most = static_cast<int>(living.size()) - 1;
     for (int n = o.oneByOne || rng.coin() ? 1 : rng.between(1, most); n > 0; --n) {
       const auto at = living.begin() + rng.below(static_cast<int>(living.size()));
-      turn.push_back({*at, rng.below(1 << rng.between(4, 15)), rng.oneIn(4), rng.oneIn(4)});
+      turn.push_back({*at, rng.below(1 << rng.between(4, 15)), rng.oneIn(4), rng.oneIn(4), rng.oneIn(8)});
       living.erase(at);
     }
     plan.push_back(std::move(turn));
@@ -79,6 +80,7 @@ class Survivor {
         StepCase c = mixedCase(mode, layout);
         c.experts = 2 * o.nranks;
         c.topk = std::min(3, c.experts);
+        c.placed = layout == moeLayoutExpertMajorPadded;
         c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
         steps_.push_back(std::make_unique<MoeStep>(context_, c));
       }
@@ -87,8 +89,14 @@ class Survivor {
 
   // False: something was wrong, or this rank is lost.
   bool run() {
+    std::ofstream(fmt::format("{}/process{}", o_.directory, o_.rank)) << ::getpid();
     int turns = 0;
     for (const Turn& turn : drawPlan(o_)) {
+      stopped_.clear();
+      for (const Loss& loss : turn) {
+        if (loss.stops && !loss.leaves) stopped_.push_back(loss.rank);
+      }
+      MOE_EXPECT_OK(moeCommSetTimeout(context_.comm, stopped_.empty() ? kTimeoutMs : kStoppedMs), context_);
       if (!meet(turns++)) return fail("somebody does not come");
       for (const Loss& loss : turn) planned_.push_back(loss.rank);
       const auto own = std::find_if(turn.begin(), turn.end(), [&](const Loss& loss) { return loss.rank == o_.rank; });
@@ -160,9 +168,9 @@ class Survivor {
   }
 
   void endLater(const Loss& own) {
-    std::thread([delay = own.delayUs, leaves = own.leaves] {
-      std::this_thread::sleep_for(std::chrono::microseconds(delay));
-      if (!leaves) ::kill(::getpid(), SIGKILL);
+    std::thread([own] {
+      std::this_thread::sleep_for(std::chrono::microseconds(own.delayUs));
+      if (!own.leaves) ::kill(::getpid(), own.stops ? SIGSTOP : SIGKILL);
     }).detach();
     if (own.recovering && !own.leaves) {
       moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
@@ -172,6 +180,15 @@ class Survivor {
     const auto end = Clock::now() + std::chrono::microseconds(own.delayUs);
     stepsUntilFailure(own.leaves ? end : Clock::time_point::max());
     if (!own.leaves) ::pause();
+  }
+
+  // Each survivor kills all of them, which hurts nobody.
+  void endStopped() const {
+    for (const int rank : stopped_) {
+      pid_t process = 0;
+      std::ifstream(fmt::format("{}/process{}", o_.directory, rank)) >> process;
+      if (process > 0) ::kill(process, SIGKILL);
+    }
   }
 
   // Recovers until the group goes on without all ranks that are planned to be lost so far.
@@ -187,7 +204,12 @@ class Survivor {
       moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
       recovery.lossesMax = o_.nranks - 1;
       recovery.lost = lost.data();
-      if (moeCommRecover(context_.comm, &recovery, kTimeoutMs) != moeSuccess) return fail(context_.error());
+      const moeResult_t result = moeCommRecover(context_.comm, &recovery, stopped_.empty() ? kTimeoutMs : kStoppedMs);
+      if (result == moeTimeout && !stopped_.empty()) {
+        endStopped();
+        continue;
+      }
+      if (result != moeSuccess) return fail(context_.error());
       longestMs_ = std::max(longestMs_, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
       ++recoveries_;
       lost.resize(static_cast<std::size_t>(recovery.losses));
@@ -203,7 +225,7 @@ class Survivor {
   RankContext context_;
   Calls ht_, ll_;
   std::vector<std::unique_ptr<MoeStep>> steps_;
-  std::vector<int> planned_;
+  std::vector<int> planned_, stopped_;
   int recoveries_ = 0, made_ = 0;
   double longestMs_ = 0;
   std::string problem_;

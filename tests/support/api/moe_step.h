@@ -169,6 +169,7 @@ class MoeStep {
   moeHandle_t handle_ = nullptr;
   std::unique_ptr<ReferenceRoute> reference_;
   std::optional<PlacedExperts> placed_;
+  std::vector<int> placedLost_;    // the ranks that had been lost when it was set
   std::vector<int> givenExperts_;  // entries of this rank, before a budget leaves some out
   std::int64_t rowsMax_ = 0;
   struct PayloadMemory {

@@ -48,6 +48,7 @@ void MoeStep::swapPlacement(const RouteConfig& config) {
   if (!case_.placed || (iteration_ > 0 && rng.oneIn(3))) return;
   placed_.reset();
   if (!rng.oneIn(4)) placed_ = drawPlacement(config, rng);
+  placedLost_ = context_.lost;
   MOE_EXPECT_OK(tellPlacement(), context_);
 }
 
@@ -106,7 +107,7 @@ void MoeStep::makeRouting() {
   }
   givenExperts_ = inputs[static_cast<std::size_t>(context_.rank)].experts;
   if (case_.allExperts != 0) leaveOutForeign(&inputs[0].experts);
-  if (placed_) inputs = placedInputs(config, *placed_, std::move(inputs));
+  if (placed_) inputs = placedInputs(config, *placed_, std::move(inputs), placedLost_);
   inputs = withoutRanks(config, context_.lost, std::move(inputs));
   reference_ = std::make_unique<ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
 }

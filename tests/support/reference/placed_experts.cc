@@ -34,12 +34,14 @@ PlacedExperts ownExperts(int experts, int logicalExperts, int first) {
   return placed;
 }
 
-int physicalExpert(const RouteConfig& config, const PlacedExperts& placed, int rank, int token, int logical) {
+int physicalExpert(const RouteConfig& config, const PlacedExperts& placed, int rank, int token, int logical,
+                   const std::vector<int>& lost) {
   enum Distance { own, domain, far, kinds };
   std::vector<int> copies[kinds];
   for (int physical = 0; physical < config.experts; ++physical) {
     if (placed.logicalOf[at(physical)] != logical) continue;
     const int other = rankOfExpert(config, physical);
+    if (std::find(lost.begin(), lost.end(), other) != lost.end()) continue;
     copies[far].push_back(physical);
     if (config.domainOf(other) == config.domainOf(rank)) copies[domain].push_back(physical);
     if (other == rank) copies[own].push_back(physical);
@@ -50,12 +52,12 @@ int physicalExpert(const RouteConfig& config, const PlacedExperts& placed, int r
 }
 
 std::vector<RouteInput> placedInputs(const RouteConfig& config, const PlacedExperts& placed,
-                                     std::vector<RouteInput> inputs) {
+                                     std::vector<RouteInput> inputs, const std::vector<int>& lost) {
   for (int rank = 0; rank < config.nranks; ++rank) {
     std::vector<int>& ids = inputs[at(rank)].experts;
     for (int i = 0; i < static_cast<int>(ids.size()); ++i) {
       int& id = ids[at(i)];
-      if (id >= 0 && id < placed.logicalExperts) id = physicalExpert(config, placed, rank, i / config.topk, id);
+      if (id >= 0 && id < placed.logicalExperts) id = physicalExpert(config, placed, rank, i / config.topk, id, lost);
     }
   }
   return inputs;

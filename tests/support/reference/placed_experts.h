@@ -26,12 +26,13 @@ PlacedExperts spreadExperts(int experts);
 // localOnly.
 PlacedExperts ownExperts(int experts, int logicalExperts, int first);
 
-// The physical expert that a token of a rank takes for a logical one.
-int physicalExpert(const RouteConfig& config, const PlacedExperts& placed, int rank, int token,
-                   int logical);  // -1: no rank has it
+// The physical expert that a token of a rank takes for a logical one; -1: no rank has it. Copies on `lost` ranks do not
+// count.
+int physicalExpert(const RouteConfig& config, const PlacedExperts& placed, int rank, int token, int logical,
+                   const std::vector<int>& lost = {});
 // Replaces the logical ids of inputs by physical ones. An id that is no expert stays as it is.
 std::vector<RouteInput> placedInputs(const RouteConfig& config, const PlacedExperts& placed,
-                                     std::vector<RouteInput> inputs);
+                                     std::vector<RouteInput> inputs, const std::vector<int>& lost = {});
 
 // Another placement of the same experts; none, if there is none that differs.
 std::optional<PlacedExperts> otherPlacement(const PlacedExperts& placed);
