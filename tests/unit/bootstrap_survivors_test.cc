@@ -13,11 +13,11 @@ using bootstrap::createUniqueId;
 using Losses = Bootstrap::Losses;
 using Ranks = std::vector<int>;
 
-bool contains(const Ranks& ranks, int rank) {
+bool isAmong(const Ranks& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-void meet(Bootstrap& member, int turn) {
+void meetOthers(Bootstrap& member, int turn) {
   const std::uint8_t mine = static_cast<std::uint8_t>(member.rank() + turn);
   const auto all = member.allGather({&mine, 1}, "the test");
   for (int rank = 0; rank < member.nranks(); ++rank) {
@@ -32,14 +32,14 @@ void meet(Bootstrap& member, int turn) {
 }
 
 // Returns how the latest attempt has ended, after which recover() does not help.
-Outcome recoverAndMeet(Bootstrap& member, int turn, std::chrono::milliseconds timeout = 10s,
-                       Losses losses = Losses::accepted) {
+Outcome recoverAndMeetOthers(Bootstrap& member, int turn, std::chrono::milliseconds timeout = 10s,
+                             Losses losses = Losses::accepted) {
   member.holdMonitor(timeout);
   Outcome outcome;
   do {
     member.recover(moeAborted, "somebody recovers", losses);
     outcome = outcomeOf([&] {
-      for (int i = 0; i < 3; ++i) meet(member, turn + i);
+      for (int i = 0; i < 3; ++i) meetOthers(member, turn + i);
     });
   } while (outcome.result != moeSuccess && member.mayRecover());
   member.releaseMonitor();
@@ -57,7 +57,7 @@ void recoverWithout(Bootstrap& member, Reports& reports, const Ranks& victims, i
   const auto start = Clock::now();
   while (secondsSince(start) < 20) {
     const std::size_t seen = reports.all().size();
-    const Outcome outcome = recoverAndMeet(member, turn);
+    const Outcome outcome = recoverAndMeetOthers(member, turn);
     EXPECT_EQ(outcome.result, moeSuccess) << "rank " << member.rank() << ": " << outcome.sentence;
     if (outcome.result != moeSuccess || member.lost() == victims) break;
     EXPECT_TRUE(waitForMore(reports, seen)) << "rank " << member.rank();
@@ -119,7 +119,7 @@ class Mortals {
     });
     Ranks living;
     for (int rank = 0; rank < nranks_; ++rank) {
-      if (!contains(mortals_, rank)) living.push_back(rank);
+      if (!isAmong(mortals_, rank)) living.push_back(rank);
     }
     expectAllWell(inThreads(static_cast<int>(living.size()), [&](int i) {
       Reports reports;
@@ -143,7 +143,7 @@ class Mortals {
   Meet watching_;
 };
 
-std::chrono::milliseconds draw(std::mt19937& random, unsigned below) {
+std::chrono::milliseconds drawDelay(std::mt19937& random, unsigned below) {
   return std::chrono::milliseconds(random() % below);
 }
 
@@ -161,7 +161,7 @@ TEST_P(BootstrapSurvivors, GoOn) {
   Mortals group(nranks, victims);
   int first = nranks - 1, last = 0;
   for (int rank = 0; rank < nranks; ++rank) {
-    if (contains(victims, rank)) continue;
+    if (isAmong(victims, rank)) continue;
     first = std::min(first, rank);
     last = rank;
   }
@@ -188,8 +188,8 @@ TEST(BootstrapSurvivors, GoOnAfterDeathsWithinRecoveries) {
     const auto dying = [&, seed](Bootstrap& member, Reports& reports) {
       std::mt19937 random(seed * 100 + static_cast<unsigned>(member.rank()));
       while (true) {
-        std::this_thread::sleep_for(draw(random, 10));
-        if (!reports.all().empty()) recoverAndMeet(member, 0);
+        std::this_thread::sleep_for(drawDelay(random, 10));
+        if (!reports.all().empty()) recoverAndMeetOthers(member, 0);
       }
     };
     Mortals group(kRanks, victims, dying);
@@ -198,7 +198,7 @@ TEST(BootstrapSurvivors, GoOnAfterDeathsWithinRecoveries) {
           std::mt19937 random(seed);
           for (std::size_t i = 0; i < victims.size(); ++i) {
             children.kill(static_cast<int>(i));
-            std::this_thread::sleep_for(draw(random, 1 << (seed % 6)));
+            std::this_thread::sleep_for(drawDelay(random, 1 << (seed % 6)));
           }
         },
         [&](Bootstrap& member, Reports& reports) {
@@ -206,7 +206,7 @@ TEST(BootstrapSurvivors, GoOnAfterDeathsWithinRecoveries) {
           if (member.rank() % 3 != 0) {
             EXPECT_TRUE(reports.waitForOne(10s));
           }
-          std::this_thread::sleep_for(draw(random, 20));
+          std::this_thread::sleep_for(drawDelay(random, 20));
           recoverWithout(member, reports, victims, 0);
           failAndRecoverAgain(member, reports, victims, 35);
         });
@@ -223,7 +223,7 @@ TEST(BootstrapSurvivors, GoOnIfInnerRanksDieWithBlobsOfOthers) {
       std::this_thread::sleep_for(std::chrono::milliseconds(turn));
       member.holdMonitor(20s);
       member.recover(moeAborted, "somebody recovers", Losses::accepted);
-      if (turn % 4 < 2) outcomeOf([&] { meet(member, 0); });
+      if (turn % 4 < 2) outcomeOf([&] { meetOthers(member, 0); });
       ::kill(::getpid(), SIGKILL);
     };
     Mortals group(40, victims, dying);
@@ -247,8 +247,8 @@ TEST(BootstrapSurvivors, GoOnAfterRanksHaveLeft) {
       std::mt19937 random(seed * 100 + static_cast<unsigned>(member.rank()));
       member.startMonitor([&](const auto& failure) { reports.add(failure); });
       begun.wait();
-      std::this_thread::sleep_for(draw(random, 30));
-      if (contains(leavers, member.rank())) return member.leave();
+      std::this_thread::sleep_for(drawDelay(random, 30));
+      if (isAmong(leavers, member.rank())) return member.leave();
       for (const int rank : leavers) {
         for (int i = 0; i < 2000 && !member.hasLeft(rank); ++i) std::this_thread::sleep_for(5ms);
       }
@@ -270,11 +270,11 @@ TEST(BootstrapSurvivors, GoOnIfRanksLeaveWithinARecovery) {
       std::mt19937 random(seed * 100 + static_cast<unsigned>(member.rank()));
       member.startMonitor([&](const auto& failure) { reports.add(failure); });
       begun.wait();
-      std::this_thread::sleep_for(draw(random, 30));
-      if (contains(leavers, member.rank())) return member.leave();
+      std::this_thread::sleep_for(drawDelay(random, 30));
+      if (isAmong(leavers, member.rank())) return member.leave();
       const auto start = Clock::now();
       while (member.lost() != leavers && secondsSince(start) < 20) {
-        const Outcome outcome = recoverAndMeet(member, 0);
+        const Outcome outcome = recoverAndMeetOthers(member, 0);
         EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
         // Nobody reports a goodbye, but another rank that recovers.
         for (const int rank : leavers) {
@@ -302,7 +302,7 @@ TEST(BootstrapSurvivors, RefuseTheNextLossUnlessItIsAcceptedToo) {
       [&](Bootstrap& member, Reports& reports) {
         // Rank 2 does not come, so the others try in vain, with the same words.
         EXPECT_TRUE(reports.waitForOne(10s));
-        const Outcome outcome = recoverAndMeet(member, 0, 1200ms);
+        const Outcome outcome = recoverAndMeetOthers(member, 0, 1200ms);
         EXPECT_EQ(outcome.result, moeTimeout) << outcome.sentence;
         EXPECT_EQ(outcome.sentence, "rank 2 did not complete the test within 1200 ms");
         EXPECT_EQ(member.lost(), Ranks{0});
@@ -316,7 +316,7 @@ TEST(BootstrapSurvivors, RefuseTheNextLossUnlessItIsAcceptedToo) {
         while (!diedTwo() && secondsSince(start) < 10) std::this_thread::sleep_for(2ms);
         EXPECT_TRUE(diedTwo());
         second.wait();
-        const Outcome refused = recoverAndMeet(member, 1, 20s, Losses::refused);
+        const Outcome refused = recoverAndMeetOthers(member, 1, 20s, Losses::refused);
         EXPECT_EQ(refused.result, moeRemoteError);
         EXPECT_TRUE(refused.sentence.starts_with("rank 2 (")) << refused.sentence;
         EXPECT_EQ(member.lost(), Ranks{0});
@@ -332,12 +332,12 @@ TEST(BootstrapSurvivors, KnowWhetherRecoveryHelps) {
     Reports reports;
     member.startMonitor([&](const auto& failure) { reports.add(failure); });
     if (member.rank() != 1) {
-      const Outcome outcome = recoverAndMeet(member, 0, 300ms);
+      const Outcome outcome = recoverAndMeetOthers(member, 0, 300ms);
       EXPECT_EQ(outcome.result, moeTimeout);
       EXPECT_FALSE(member.mayRecover());
     }
     gaveUp.wait();
-    EXPECT_EQ(recoverAndMeet(member, 1).result, moeSuccess);
+    EXPECT_EQ(recoverAndMeetOthers(member, 1).result, moeSuccess);
     again.wait();
     if (member.rank() == 3) {  // begins again in the generation in which the others wait
       std::this_thread::sleep_for(100ms);
@@ -347,7 +347,7 @@ TEST(BootstrapSurvivors, KnowWhetherRecoveryHelps) {
       member.recover(moeAborted, "third", Losses::accepted);
       member.releaseMonitor();
     }
-    EXPECT_EQ(recoverAndMeet(member, 2).result, moeSuccess);
+    EXPECT_EQ(recoverAndMeetOthers(member, 2).result, moeSuccess);
     leaveTogether(member);
   }));
 }
@@ -359,11 +359,11 @@ TEST(BootstrapSurvivors, NameOnlyRanksThatDoNotCome) {
     Reports reports;
     member.startMonitor([&](const auto& failure) { reports.add(failure); });
     if (member.rank() != 1) {
-      const Outcome outcome = recoverAndMeet(member, 0, 1500ms);
+      const Outcome outcome = recoverAndMeetOthers(member, 0, 1500ms);
       EXPECT_EQ(outcome.sentence, "rank 1 did not complete the test within 1500 ms") << member.rank();
     }
     over.wait();
-    EXPECT_EQ(recoverAndMeet(member, 1).result, moeSuccess);
+    EXPECT_EQ(recoverAndMeetOthers(member, 1).result, moeSuccess);
     leaveTogether(member);
   }));
 }
