@@ -328,7 +328,7 @@ TEST_P(Recover, MoreLossesThanAnyRankAllowsAreRefusedAndSoAreThreads) {
     if (comm != nullptr) {
       EXPECT_EQ(recoverWithout(comm, 1 + context.rank / 2), moeRemoteError);
       EXPECT_TRUE(says(moeGetLastError(comm),
-                       "moeCommRecover: the group has lost ranks 1 and 3, and recovery.lossesMax "
+                       "moeCommRecover: the group has lost ranks 1, 3, and recovery.lossesMax "
                        "of rank 0 is 1"));
       EXPECT_EQ(recoverWithout(comm, 3), moeUnsupported);
       EXPECT_TRUE(says(moeGetLastError(comm), "moeCommRecover: rank 1 was a thread of rank 0's process"));

@@ -93,6 +93,7 @@ class Survivor {
     int turns = 0;
     for (const Turn& turn : drawPlan(o_)) {
       stopped_.clear();
+      stoppedTries_ = 0;
       for (const Loss& loss : turn) {
         if (loss.stops && !loss.leaves) stopped_.push_back(loss.rank);
       }
@@ -205,7 +206,8 @@ class Survivor {
       recovery.lossesMax = o_.nranks - 1;
       recovery.lost = lost.data();
       const moeResult_t result = moeCommRecover(context_.comm, &recovery, stopped_.empty() ? kTimeoutMs : kStoppedMs);
-      if (result == moeTimeout && !stopped_.empty()) {
+      // A rank that is stopped has not come, or another survivor has just killed it.
+      if ((result == moeTimeout || result == moeRemoteError) && !stopped_.empty() && ++stoppedTries_ < 9) {
         endStopped();
         continue;
       }
@@ -226,7 +228,7 @@ class Survivor {
   Calls ht_, ll_;
   std::vector<std::unique_ptr<MoeStep>> steps_;
   std::vector<int> planned_, stopped_;
-  int recoveries_ = 0, made_ = 0;
+  int recoveries_ = 0, made_ = 0, stoppedTries_ = 0;
   double longestMs_ = 0;
   std::string problem_;
 };
