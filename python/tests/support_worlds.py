@@ -37,35 +37,40 @@ class World:
     """`ranks` processes, which first call begin(rank), a function that can be pickled."""
 
     def __init__(self, ranks, begin):
-        self._ranks = []
+        self._ranks = {}
         for rank in range(ranks):
             ours, theirs = _CONTEXT.Pipe()
             process = _CONTEXT.Process(target=_serve, args=(rank, begin, dict(os.environ), theirs), daemon=True)
             process.start()
             theirs.close()
-            self._ranks.append((process, ours))
+            self._ranks[rank] = process, ours
 
     def run(self, function, *arguments):
         """Calls function(rank, *arguments) on every rank. Returns the failures, a text each."""
-        for _, pipe in self._ranks:
+        for _, pipe in self._ranks.values():
             pipe.send((function, arguments))
         failures = []
-        for rank, (process, pipe) in enumerate(self._ranks):
+        for rank, (process, pipe) in self._ranks.items():
             if not pipe.poll(RESULT_SECONDS):
                 failures.append(f"rank {rank} did not answer within {RESULT_SECONDS} s")
                 continue
             try:
                 failure = pipe.recv()
             except EOFError:
+                process.join(30)
                 failure = f"died with status {process.exitcode}"
             if failure is not None:
                 failures.append(f"rank {rank}: {failure}")
         return failures
 
+    def forget(self, rank):
+        """Later functions run without this rank, which has died."""
+        self._ranks.pop(rank)[1].close()
+
     def close(self):
-        for _, pipe in self._ranks:
+        for _, pipe in self._ranks.values():
             pipe.close()
-        for process, _ in self._ranks:
+        for process, _ in self._ranks.values():
             process.join(30)
             if process.is_alive():
                 process.kill()

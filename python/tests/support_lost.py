@@ -1,0 +1,31 @@
+"""Shared by tests of groups that lose ranks: a rank is killed in the middle of steps, and the others notice."""
+
+import os
+import signal
+import threading
+import time
+
+NOTICED = 120  # seconds within which a loss must be noticed
+
+
+def die_within(seconds):
+    """Kills this process while it goes on with its steps."""
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+
+def until_failure(step, errors):
+    """Makes steps until one of them raises one of `errors`, which is returned."""
+    end = time.monotonic() + NOTICED
+    while time.monotonic() < end:
+        try:
+            step()
+        except errors as error:
+            return error
+    raise AssertionError(f"no step has failed within {NOTICED} s")
+
+
+def others_than(failures, *victims):
+    """What World.run() has returned, without the deaths of the victims, which must all have died."""
+    deaths = [f for victim in victims for f in failures if f.startswith(f"rank {victim}: died with status ")]
+    assert len(deaths) == len(victims), (victims, failures)
+    return [failure for failure in failures if failure not in deaths]
