@@ -11,6 +11,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from support import MISSING  # noqa: E402
+from support_lost import others_than  # noqa: E402
 from support_worlds import World, preload  # noqa: E402
 
 try:
@@ -84,7 +85,8 @@ def _run(rank, function, *arguments):
 @unittest.skipIf(SKIP, SKIP)
 class RanksTest(unittest.TestCase):
     """A test case with one world of `ranks` processes. run_ranks(function) calls function(rank) on every rank; functions
-    are global ones, so that the processes find them. After a failure the next test gets a new world."""
+    are global ones, so that the processes find them. After a failure the next test gets a new world.
+    run_and_lose(function, victims) has a world of its own, in which these ranks die."""
 
     ranks = RANKS
     _world = None
@@ -97,6 +99,16 @@ class RanksTest(unittest.TestCase):
             RanksTest._world.close()
             RanksTest._world = None
             self.fail("\n".join(failures))
+
+    def run_and_lose(self, function, *victims):
+        """Calls function(rank, *victims)."""
+        world = _World(self.ranks)
+        try:
+            self.assertEqual(others_than(world.run(_run, function, *victims), *victims), [])
+        finally:
+            for victim in victims:
+                world.forget(victim)
+            world.close()
 
     @classmethod
     def tearDownClass(cls):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
@@ -32,7 +32,7 @@ class Buffer(HighThroughput, LowLatency):
     these need decides how much: num_nvl_bytes, num_rdma_bytes and low_latency_mode are kept as attributes only.
     allow_nvlink_for_low_latency_mode=False lets the rows of low_latency_dispatch() travel by adapters or sockets even on
     one host, as MOECOMM_TRANSPORT says. allow_mnnvl is a permission that moecomm does not use. num_qps_per_rank has no
-    meaning here. Attributes: rank, group_size, group, and the sizes. Tensors are on torch's current GPU, or on the CPU if
+    meaning here. enable_shrink says that ranks may be lost: see recover(). Attributes: rank, group_size, group, and the sizes. Tensors are on torch's current GPU, or on the CPU if
     there is none: see configure().
 
     What the calls of high throughput have in common:
@@ -41,7 +41,7 @@ class Buffer(HighThroughput, LowLatency):
     async_finish             the current stream does not wait for the call; the event that it returns does
     allocate_on_comm_stream  outputs are made on the communication stream, get_comm_stream()
 
-    Raises NotImplementedError for enable_shrink and use_fabric, which moecomm does not have."""
+    Raises NotImplementedError for use_fabric, which moecomm does not have."""
 
     num_sms: int = 20
     _num_sms_chosen = False
@@ -62,13 +62,12 @@ class Buffer(HighThroughput, LowLatency):
     ):
         if group is None and comm is None:
             raise ValueError("group and comm are None, expected one of them")
-        if enable_shrink:
-            raise NotImplementedError("enable_shrink is True: moecomm masks no ranks. Make a new Buffer of those left")
         if use_fabric:
             raise NotImplementedError("use_fabric is True: moecomm maps the memory of peers by descriptor or CUDA IPC")
         self.num_nvl_bytes = integer(num_nvl_bytes, "num_nvl_bytes", 0, 2**63 - 1)
         self.num_rdma_bytes = integer(num_rdma_bytes, "num_rdma_bytes", 0, 2**63 - 1)
-        self.low_latency_mode, self.explicitly_destroy, self.enable_shrink = low_latency_mode, explicitly_destroy, False
+        self.low_latency_mode, self.explicitly_destroy = low_latency_mode, explicitly_destroy
+        self.enable_shrink = enable_shrink
         self.group = group if group is not None else comm
         members = Members(self.group)
         settings, self.domain_size = agree(members)
@@ -100,15 +99,20 @@ class Buffer(HighThroughput, LowLatency):
         After that it may be called again."""
         self.routes.resume()
 
-    def recover(self, timeout_ms: int) -> None:
-        """Goes on after a failure, such as a rank that came too late, if every rank lives. Not in DeepEP. Collective: all
-        ranks call it, and then repeat the same calls. Captured graphs stay. Handles of earlier dispatches are lost, and
-        so are hooks that were not called.
+    def recover(self, timeout_ms: int, losses_max: int = 0) -> List[int]:
+        """Goes on after a failure: a rank came too late, or has died. Not in DeepEP. Collective: all living ranks call it,
+        and then repeat the same calls. Captured graphs stay. Handles of earlier dispatches are lost, and so are hooks
+        that were not called.
 
-        timeout_ms  how long this rank waits for the others
+        timeout_ms  1..86400000: how long this rank waits for the others
+        losses_max  the most ranks that the group may go on without, earlier losses included, alike on all ranks. Entries
+                    that name an expert of a lost rank count as unused
 
-        Raises what Communicator.recover raises. Then it may be called again, on all ranks."""
-        self.routes.recover(timeout_ms)
+        Returns the lost ranks, ascending. With lost ranks, calls that need the group's own backend raise InvalidUsage:
+        those that need a larger communicator, and dispatches without topk_idx and num_worst_tokens.
+
+        Raises what Communicator.recover raises. Then it may be called again, on all living ranks."""
+        return self.routes.recover(timeout_ms, losses_max)
 
     # ---- Sizes, streams and masks ------------------------------------------------------------------------------------
 
@@ -187,15 +191,31 @@ class Buffer(HighThroughput, LowLatency):
         return found if size is None else found.view(size)
 
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
-        """Raises NotImplementedError, whatever `rank_to_mask` and `mask` are: the failure of a rank ends the communicator."""
-        raise NotImplementedError("low_latency_update_mask_buffer: moecomm masks no ranks. Make a new Buffer")
+        """Does nothing where low_latency_query_mask_buffer() says `mask` already. A living rank cannot be masked, since
+        it may still send, and a lost one cannot come back: both raise NotImplementedError. Raises InvalidUsage
+        unless enable_shrink was set, as DeepEP does.
+
+        rank_to_mask  0..ranks - 1
+        mask          True: the rank is lost; False: it is not"""
+        if not self.enable_shrink:
+            raise errors.InvalidUsage("low_latency_update_mask_buffer() is called, but enable_shrink is False")
+        rank = integer(rank_to_mask, "rank_to_mask", 0, self.group_size - 1)
+        lost = rank in self.routes.lost
+        if mask and not lost:
+            raise NotImplementedError(
+                f"mask is True, but rank {rank} is not lost: end its process, and call recover() with losses_max on the others"
+            )
+        if lost and not mask:
+            raise NotImplementedError(f"mask is False, but rank {rank} is lost, and cannot come back: make a new Buffer")
 
     def low_latency_query_mask_buffer(self, mask_status: torch.Tensor) -> None:
-        """mask_status: [ranks] int32, becomes 0, since no rank is ever masked."""
+        """mask_status: [ranks] int32, becomes 1 for ranks that recover() has lost, and 0 for the others."""
         require(mask_status, "mask_status", "[ranks]", (self.group_size,), (torch.int32,)).zero_()
+        for rank in self.routes.lost:
+            mask_status[rank].fill_(1)
 
     def low_latency_clean_mask_buffer(self) -> None:
-        """Nothing is masked, so nothing is to be done."""
+        """Does nothing: a lost rank cannot come back, and no other is masked."""
 
     def get_dispatch_layout(
         self,

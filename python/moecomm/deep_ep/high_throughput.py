@@ -347,11 +347,11 @@ class HighThroughput:
         if self.lane.stream is not None:
             stream.synchronize()  # status() answers for work that has run
         status = native.status()
-        if not was_refused(status):
+        if not was_refused(status) or self.routes.lost:  # a larger communicator takes all ranks
             return False
         if tokens <= bound and str(error) != str(status):
             tokens = -1  # this rank has refused, for another reason
-        wanted = self.routes.members.all_gather(tokens)
+        wanted = self.routes.all_gather(tokens)
         if min(wanted) < 0 or max(wanted) <= bound:
             return False
         self.routes.raise_tokens_max(max(wanted))
@@ -398,7 +398,7 @@ class HighThroughput:
             return self._send(request._replace(topk=min(self.group_size, TOPK_LIMIT)), call)
         local = per_expert.shape[0] // self.group_size
         mine = per_expert.tolist(), most_ranks(request.mask) if large else 0
-        told = self.routes.members.all_gather(mine)
+        told = self.routes.all_gather(mine)
         try:
             return self._send_as_told(request, local, told, call)
         except Exception as error:  # noqa: B902
@@ -426,8 +426,8 @@ class HighThroughput:
         """Tells the other ranks of a refused dispatch by a mask, which wait for this rank before they route."""
         exchanges = given.get("is_token_in_rank") is not None and not given.get("num_worst_tokens")
         routes = given.get("handle") is None and given.get("topk_idx") is None
-        if exchanges and routes and not getattr(error, "is_behind_exchange", False):
-            self.routes.members.all_gather(str(error))
+        if exchanges and routes and not self.routes.lost and not getattr(error, "is_behind_exchange", False):
+            self.routes.all_gather(str(error))
 
     @takes_part(lambda _: ("combine",))
     def combine(

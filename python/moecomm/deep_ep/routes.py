@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import socket
+import time
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, TypeVar
 
 import torch
@@ -16,16 +17,18 @@ from ..prepared import Forms
 from ..ring import HandleRing
 from ..torch.groups import Members, join
 from ..torch.memory import prepare
+from ..values import integer
 from .settings import current_settings, ll_sizes, where_to_set
 
 OWN_SETTINGS = ("in_flight", "low_latency_in_flight", "device", "sum_weights")
 AGREED = ("in_flight", "low_latency_in_flight", "sum_weights", "tokens_max", "domain_size")
 TOKENS_MAX = 4096
 STAYS_FAILED = (
-    "This Buffer stays failed, unless all ranks live and call recover(). A new Buffer, which all ranks that are left "
-    "construct, gets a new communicator; handles of earlier dispatches are lost"
+    "This Buffer stays failed until all living ranks call recover(), with losses_max if some have died. A new Buffer, "
+    "which all ranks that are left construct, gets a new communicator; handles of earlier dispatches are lost"
 )
 END_SECONDS = 60.0  # for destroy(); the library takes a second or two
+RECOVER_MS_MAX = 86400000  # as the library's
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -166,6 +169,7 @@ class Routes:
         self._asleep: List[Group] = []  # the groups that suspend() has suspended and resume() has not resumed
         self._tokens_seen = 0  # the most tokens of a rank that were too many for a communicator
         self._closed = False
+        self.lost: List[int] = []  # ranks that the latest recover() has gone on without
         self.known: Forms[Any] = Forms()  # by the form of a call's arguments; a known form needs no check
 
     def _group(self, wanted: Dict[str, Any], more: Callable[[], Dict[str, int]] = dict) -> Group:
@@ -173,6 +177,7 @@ class Routes:
         self.require_open()
         found = next((group for group in self._groups if group.fits(wanted)), None)
         if found is None:
+            self._require_all("a larger communicator is needed, as for more tokens or wider rows")
             sizes = dict(wanted)
             for source in (more(), self._settings):
                 for name, value in source.items():
@@ -180,6 +185,18 @@ class Routes:
             found = Group(join(self.members, self._device, **sizes), sizes)
             self._groups.append(found)
         return found
+
+    def _require_all(self, what: str) -> None:
+        if self.lost:
+            ranks = f"rank{'s' * (len(self.lost) > 1)} {', '.join(map(str, self.lost))}"
+            raise errors.InvalidUsage(
+                f"{what}, which takes all ranks of the group, but {ranks} are lost: make a new Buffer of the living ranks"
+            )
+
+    def all_gather(self, value: Any) -> List[Any]:
+        """The objects of all ranks, by the group's own backend. Raises InvalidUsage if some are lost."""
+        self._require_all("this call exchanges numbers by the group")
+        return self.members.all_gather(value)
 
     def _tokens_max(self, tokens: int) -> int:
         """The ranks agree on this number, although they may have different numbers of tokens."""
@@ -292,11 +309,22 @@ class Routes:
     def communicators(self) -> List[Communicator]:
         return [group.comm for group in self._groups]
 
-    def recover(self, timeout_ms: int) -> None:
-        """Recovers all communicators. Collective: all ranks have made the same ones, in the same order."""
+    def recover(self, timeout_ms: int, losses_max: int) -> List[int]:
+        """Recovers all communicators, and returns the ranks that all of them go on without. Collective: all ranks have
+        made the same communicators, in the same order."""
         self.require_open()
-        for group in self._groups:
-            group.comm.recover(timeout_ms)
+        end = time.monotonic() + integer(timeout_ms, "timeout_ms", 1, RECOVER_MS_MAX) / 1000
+        while True:
+            # A rank may die after the recovery of a communicator, which then has failed again. The later ones go on
+            # without that rank, so all are recovered once more, until their answers agree. These are the same on all
+            # living ranks, which therefore repeat alike.
+            answers = []
+            for group in self._groups:
+                left = max(1, int(1000 * (end - time.monotonic())))
+                answers.append(group.comm.recover(left, losses_max))
+            if all(lost == answers[-1] for lost in answers):
+                self.lost = answers[-1] if answers else self.lost
+                return list(self.lost)
 
     def release(self) -> None:
         """Lets go of all communicators. Failed ones end at once, the others when no handle uses them any more. Waits
