@@ -9,6 +9,7 @@ import unittest
 from unittest import mock
 
 from support import MISSING
+from support_lost import die_within, until_failure
 from support_ranks import DEVICE, RANKS, TIMEOUT_MS, RanksTest, device, refuses, torch
 
 if torch is not None:
@@ -279,6 +280,33 @@ def retries(rank):
     manager.destroy()
 
 
+def loses(rank, victim):
+    """A program that uses vLLM's classes goes on without a rank that has died, and the manager shows it."""
+    set_up()
+    deep_ep.configure(timeout_ms=60000)
+    x, weights, ids = inputs(rank)
+    lives = (ids >= 0) & (torch.div(ids, LOCAL, rounding_mode="floor") != victim)
+    parallel = sys.modules["vllm.config"].get_current_vllm_config_or_none().parallel_config
+    with mock.patch.object(parallel, "enable_fault_tolerance", True):
+        manager, kernel = make(LL)
+    assert manager.query_active_mask().tolist() == [0] * RANKS
+    step = lambda: layer(rank, kernel, x, weights, ids, vllm.quant_config(), in_halves=True)  # noqa: E731
+    assert torch.equal(step().float(), reference(x, weights, ids))
+    if rank == victim:
+        die_within(0.1)
+    until_failure(step, (moecomm.RemoteError, moecomm.Timeout, moecomm.Aborted))
+    assert manager.query_fault().item() and manager.query_active_mask().tolist() == [0] * RANKS
+    refuses(moecomm.RemoteError, f"rank {victim} ", manager.clean_buffers)
+    assert manager._buffer.enable_shrink and manager._buffer.recover(60000, losses_max=1) == [victim]
+    manager.clean_buffers()  # a retry keeps the loss
+    mask = manager.query_active_mask()
+    assert mask.tolist() == [int(one == victim) for one in range(RANKS)] and mask.dtype == torch.int32
+    for _ in range(5):
+        assert not manager.query_fault().item()
+        assert torch.equal(step().float(), reference(x, weights, torch.where(lives, ids, -1)))
+    manager.destroy()
+
+
 def refusals(rank):
     set_up()
     x, weights, ids = inputs(rank, tokens=MAX + 1)
@@ -379,6 +407,9 @@ class VllmTest(RanksTest):
 
     def test_a_step_is_retried_after_a_fault(self):
         self.run_ranks(retries)
+
+    def test_a_rank_is_lost(self):
+        self.run_and_lose(loses, 1)
 
     def test_refusals_name_argument_and_value(self):
         self.run_ranks(refusals)

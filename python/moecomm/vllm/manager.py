@@ -46,7 +46,7 @@ class Manager:
     def _require_buffer(self) -> Buffer:
         if self._buffer is None:
             options = dict(low_latency_mode=self.low_latency, explicitly_destroy=True)
-            self._buffer = Buffer(self._group, **options)
+            self._buffer = Buffer(self._group, enable_shrink=self.support_fault_tolerance, **options)
         return self._buffer
 
     def _device(self) -> torch.device:
@@ -75,8 +75,12 @@ class Manager:
         raise NotImplementedError("combine: moecomm's managers only make handles. Use finalize of the modular kernel")
 
     def query_active_mask(self) -> torch.Tensor:
-        """int32 [world_size], zeros: no rank is masked. A fault ends the step on all ranks, which then recover together."""
-        return torch.zeros(self.world_size, dtype=torch.int32, device=self._device())
+        """int32 [world_size]: 1 for ranks that the group goes on without, 0 for the others. A fault masks none by itself:
+        it ends the step on all ranks, which then recover together."""
+        mask = torch.zeros(self.world_size, dtype=torch.int32, device=self._device())
+        if self._buffer is not None:
+            self._buffer.low_latency_query_mask_buffer(mask)
+        return mask
 
     def query_fault(self) -> torch.Tensor:
         """A scalar bool in device memory: whether a communicator has failed. In stream order behind the steps that are
@@ -91,11 +95,12 @@ class Manager:
 
     def clean_buffers(self) -> None:
         """Recovers the communicators, so that the step can be repeated. Collective: vLLM tells all workers to retry. Waits
-        for the others as long as vLLM waits for an instruction (engine_recovery_timeout_sec)."""
+        for the others as long as vLLM waits for an instruction (engine_recovery_timeout_sec). No further rank may be
+        lost: vLLM repeats the step on all ranks that it has."""
         if self._buffer is None:
             return
         waits = getattr(getattr(self._parallel, "fault_tolerance_config", None), "engine_recovery_timeout_sec", 120)
-        self._buffer.recover(int(waits) * 1000)
+        self._buffer.recover(int(waits) * 1000, losses_max=len(self._buffer.routes.lost))
 
     def destroy(self) -> None:
         """Frees the memory. All work must have run. Idempotent; a later get_handle() makes a new Buffer."""
