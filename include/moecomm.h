@@ -434,32 +434,40 @@ typedef struct moeRecovery {
   int32_t lossesMax; /* in: the most ranks that the group may go on without, 0..nranks - 1, earlier losses included */
   int32_t losses;    /* out: the number of ranks that it goes on without */
   int32_t* lost;     /* host [nranks], out: these ranks, ascending. NULL: not wanted */
+  /* host [evictedCount], in: ranks that the group gives up though they may live, such as one that hangs. They count as
+   * lost. The same on all ranks, without this one. */
+  const int32_t* evicted;
+  int32_t evictedCount;
+  int32_t memoryFresh; /* out: 1 if window memory is fresh, because an evicted rank still ran. Its contents are zero */
 } moeRecovery_t;
 #define MOE_RECOVERY_INITIALIZER \
-  { sizeof(moeRecovery_t), 0, 0, NULL }
+  { sizeof(moeRecovery_t), 0, 0, NULL, NULL, 0, 0 }
 
 /* Goes on after a failure of the communicator: a rank came too late, or has died. Collective: every rank of the
  * communicator that lives calls it when it has learned of the failure, at most `timeoutMs` apart. A rank that has
  * learned of none ends the operations of all ranks by this call, as moeCommAbort does. Not stream-ordered: it waits for
  * all work of this rank's GPU, as moeCommDestroy does. No stream may be capturing.
  *   recovery   host [1], in and out; NULL: no rank may be lost. lossesMax should be the same on all ranks
- *   timeoutMs  1..86400000: how long this rank waits for the others, and for the end of lost ranks' processes, beside
- * the work of its own GPU Afterwards the communicator has no failure. Addresses, handles, prepared calls, captured
- * graphs and window memory with its contents stay, and so do counters and statistics. Outputs of operations that had
- * not ended are undefined. Operations that awaited moeComplete are cancelled. Routes are void: a handle's next call
- * must be moeRoute or moeRouteDispatch; others are refused with moeInvalidUsage. Replays of graphs that only dispatch
- * or combine deliver nothing until then, and moeHandleGetStatus says why. All ranks repeat the same calls, also a rank
- * whose own had ended. Arrival words may have grown by one for a dispatch that was cut off, so readers begin to count
- * from them. Lost ranks are those that have died or called moeCommDestroy. The others keep their numbers. Entries that
- * name an expert of a lost rank count as unused: no row goes there, the token's sum is without it, and its weight is
- * not made up for. The next moeHandleSetPlacement uses only copies on living ranks. Memory of lost ranks' windows is
- * freed when the last survivor has destroyed its communicator. A lost rank cannot come back, and moeCommSuspend is
- * refused. One thread; no other call of this communicator meanwhile. Returns moeUnsupported (several domains; the
- * communicator is suspended) and moeInvalidArgument, which change nothing; moeRemoteError (more ranks have died or left
- * than lossesMax of some rank) and moeTimeout (a rank has not come, or the process of a lost rank still runs), which
- * name the rank; moeUnsupported (a lost rank was a thread of a survivor's process, or its window is mapped by CUDA
- * IPC); and moeInvalidUsage (ranks have different LL handles, since one was cut off while it made or destroyed some).
- * After these the communicator has this failure, and all ranks may call again. */
+ *   timeoutMs  1..86400000: how long this rank waits for the others, and for the ends of processes of lost ranks
+ * Afterwards the communicator has no failure. Addresses, handles, prepared calls, captured graphs and window memory
+ * with its contents stay, and so do counters and statistics. Outputs of operations that had not ended are undefined.
+ * Operations that awaited moeComplete are cancelled. Routes are void: a handle's next call must be moeRoute or
+ * moeRouteDispatch; others are refused with moeInvalidUsage. Replays of graphs that only dispatch or combine deliver
+ * nothing until then, and moeHandleGetStatus says why. All ranks repeat the same calls, also a rank whose own had
+ * ended. Arrival words may have grown by one for a dispatch that was cut off, so readers begin to count from them.
+ *  - Lost ranks are those that have died, have called moeCommDestroy, or are evicted. The others keep their numbers.
+ *  - Entries that name an expert of a lost rank count as unused: no row goes there, the token's sum is without it, and
+ *    its weight is not made up for. The next moeHandleSetPlacement uses only copies on living ranks.
+ *  - If an evicted rank still runs, all windows get fresh memory at the same addresses, so what it still stores hurts
+ *    nobody. Blocks of moeMemAlloc stay taken, and are zero. When that rank runs again, its communicator fails with
+ *    moeRemoteError.
+ *  - A lost rank cannot come back. moeCommSuspend is refused from then on.
+ * One thread; no other call of this communicator meanwhile. Returns moeUnsupported (several domains; the communicator
+ * is suspended) and moeInvalidArgument, which change nothing. After these failures the communicator has that one, and
+ * all ranks may call again: moeRemoteError (more ranks are lost than lossesMax of some rank) and moeTimeout (a rank has
+ * not come, or the process of a lost rank still runs), which name the rank; moeUnsupported (a lost rank was a thread of
+ * a survivor's process, or its window is mapped by CUDA IPC); moeSystemError or moeCudaError (a rank gets no fresh
+ * memory); moeInvalidUsage (ranks have different LL handles, since one was cut off while it made or destroyed some). */
 MOE_API moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int32_t timeoutMs);
 
 /* Writes this rank's latest steps to a file: for each of up to 1024 steps its call, handle, operation, when it began

@@ -129,15 +129,20 @@ class Communicator {
   // Collective. The window's memory goes back to the system, and fresh memory comes to the same addresses.
   void suspend() const { check(moeCommSuspend(require()), get()); }
   void resume() const { check(moeCommResume(require()), get()); }
-  // Goes on after a failure, without ranks that have died or left if these are at most `lossesMax`. Collective. Returns
-  // the lost ranks, ascending.
-  std::vector<std::int32_t> recover(std::int32_t timeoutMs, std::int32_t lossesMax = 0) const {
+  // Goes on after a failure, without ranks that have died or left, and without `evicted` ones, if these are at most
+  // `lossesMax`. Collective. Returns the lost ranks, ascending. `memoryFresh`: as in moeRecovery_t; nullptr: not
+  // wanted.
+  std::vector<std::int32_t> recover(std::int32_t timeoutMs, std::int32_t lossesMax = 0,
+                                    const std::vector<std::int32_t>& evicted = {}, bool* memoryFresh = nullptr) const {
     std::vector<std::int32_t> lost(static_cast<std::size_t>(info().nranks));
     moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
     recovery.lossesMax = lossesMax;
     recovery.lost = lost.data();
+    recovery.evicted = evicted.empty() ? nullptr : evicted.data();
+    recovery.evictedCount = static_cast<std::int32_t>(evicted.size());
     check(moeCommRecover(require(), &recovery, timeoutMs), get());
     lost.resize(static_cast<std::size_t>(recovery.losses));
+    if (memoryFresh != nullptr) *memoryFresh = recovery.memoryFresh != 0;
     return lost;
   }
   // `path` nullptr: in config.dumpFolder.

@@ -179,6 +179,9 @@ class moeRecovery_t(Sized):
         ("lossesMax", c_int32),
         ("losses", c_int32),
         ("lost", c_void_p),
+        ("evicted", c_void_p),
+        ("evictedCount", c_int32),
+        ("memoryFresh", c_int32),
     ]
 
 

@@ -195,6 +195,7 @@ class Communicator(Membership):
         native = Native(config, has_callbacks(config))
         native.init(lambda pointer: init(ctypes.byref(pointer), config))
         self.native = native
+        self.memory_fresh = False  # whether the latest recover() has lost what was in window memory
         self.lost: List[int] = []  # ranks that the group goes on without, since the latest recover()
         self.rings: weakref.WeakSet[HandleRing] = weakref.WeakSet()  # of this communicator's handles
         info = self.info
@@ -262,7 +263,7 @@ class Communicator(Membership):
         with self.native as pointer:
             errors.check(library(), library().moeCommResume(pointer), pointer)
 
-    def recover(self, timeout_ms: int, losses_max: int = 0) -> List[int]:
+    def recover(self, timeout_ms: int, losses_max: int = 0, evicted: Sequence[int] = ()) -> List[int]:
         """Goes on after a failure: a rank came too late, or has died. Collective: all living ranks call it when they have
         learned of the failure. Handles, plans, captured graphs and window memory stay. Routes are void: the next call of
         a handle must be one that routes. What awaited complete() is cancelled. All ranks repeat the same calls. Waits for
@@ -271,6 +272,9 @@ class Communicator(Membership):
         timeout_ms  1..86400000: how long this rank waits for the others
         losses_max  0..nranks - 1: the most ranks that the group may go on without, earlier losses included. The same on
                     all ranks. Entries that name an expert of a lost rank count as unused
+        evicted     ranks that the group gives up though they may live, such as one that hangs. They count as lost. The
+                    same on all ranks, without this one. If one of them still runs, window memory is fresh and zero
+                    afterwards, and `memory_fresh` is True
 
         Returns the lost ranks, ascending. `lost` has them too.
 
@@ -282,9 +286,14 @@ class Communicator(Membership):
         recovery.lossesMax = integer(losses_max, "losses_max", -INT32_MAX)
         lost = (ctypes.c_int32 * self.nranks)()
         recovery.lost = ctypes.addressof(lost)
+        ranks = [integer(rank, f"evicted[{i}]", -INT32_MAX) for i, rank in enumerate(evicted)]
+        given_up = (ctypes.c_int32 * len(ranks))(*ranks)
+        recovery.evicted = ctypes.addressof(given_up) if ranks else None
+        recovery.evictedCount = len(ranks)
         with self.native as pointer:
             errors.check(library(), library().moeCommRecover(pointer, ctypes.byref(recovery), timeout_ms), pointer)
         self.lost = list(lost[: recovery.losses])
+        self.memory_fresh = recovery.memoryFresh != 0
         for ring in self.rings:
             ring.restart()
         return list(self.lost)

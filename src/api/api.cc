@@ -39,6 +39,15 @@ std::unique_ptr<Comm> createFor(const moe::LaunchEnvironment& launch, const moe:
   }
 }
 
+moe::AllowedLosses lossesOf(const moeRecovery_t& recovery) {
+  const std::int32_t count = recovery.evictedCount;
+  if (count < 0) {
+    throw moe::Error(moeInvalidArgument, "recovery.evictedCount is " + std::to_string(count) + ", must be at least 0");
+  }
+  moe::require(count == 0 || recovery.evicted != nullptr, "recovery.evicted is NULL");
+  return {recovery.lossesMax, {recovery.evicted, static_cast<std::size_t>(count)}};
+}
+
 std::int64_t rowBytesOf(const auto& args) {
   return std::int64_t{args.hidden} * moe::elementBytes(args.rowType);
 }
@@ -152,7 +161,7 @@ moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int32_t time
   return moe::guard(commOf(comm), [&] {
     moeRecovery_t mine = MOE_RECOVERY_INITIALIZER;
     if (recovery != nullptr) mine = moe::readStruct(recovery, "recovery", mine);
-    commOf(comm)->recover(mine.lossesMax, timeoutMs);
+    mine.memoryFresh = commOf(comm)->recover(lossesOf(mine), timeoutMs) ? 1 : 0;
     const std::vector<int>& lost = commOf(comm)->lost();
     mine.losses = static_cast<std::int32_t>(lost.size());
     if (mine.lost != nullptr) std::copy(lost.begin(), lost.end(), mine.lost);

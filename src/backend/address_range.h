@@ -26,6 +26,9 @@ class AddressRange {
   virtual void unmap() = 0;
   // Maps the memory of `fd`, which has bytes() bytes, into the range, which has none. Throws, and leaves it without.
   virtual void map(int fd) = 0;
+  // Maps memory of this process alone, whatever was mapped. Its contents are of no use: parts of it may be the same
+  // memory. So stores of steps hurt nobody. No step may be running. Throws as unmap() does.
+  virtual void mapScratch() = 0;
 
  protected:
   AddressRange() = default;

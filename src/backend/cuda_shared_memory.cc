@@ -66,6 +66,15 @@ CUmemAllocationProp propertiesOf(int device) {
   return properties;
 }
 
+// The unit of a device's shared memory.
+std::size_t granularityOf(int device, const std::string& whose) {
+  const CUmemAllocationProp properties = propertiesOf(device);
+  std::size_t granularity = 0;
+  check(Driver::get().granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+        "cuMemGetAllocationGranularity", whose);
+  return granularity;
+}
+
 // Releases the handle. Mappings keep the memory.
 class Handle {
  public:
@@ -124,11 +133,31 @@ class SharedRange final : public DeviceRange {
     return owned;
   }
 
+  // One piece of memory, mapped again and again.
+  void mapScratch() override {
+    unmap();
+    const DeviceScope scope(device_);
+    const CUmemAllocationProp properties = propertiesOf(device_);
+    const std::size_t piece = granularityOf(device_, whose_);
+    CUmemGenericAllocationHandle created{};
+    check(Driver::get().create(&created, piece, &properties, 0), "cuMemCreate", whose_);
+    const Handle handle(created);
+    for (std::size_t at = 0; at < bytes_; at += piece) {
+      const CUresult mapped = Driver::get().map(address() + at, piece, 0, handle.get(), 0);
+      if (mapped != CUDA_SUCCESS && at > 0) Driver::get().unmap(address(), at);
+      check(mapped, "cuMemMap", whose_);
+    }
+    allowAccess();
+  }
+
  private:
   CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(base_); }
 
   void mapHandle(const Handle& handle) {
     check(Driver::get().map(address(), bytes_, 0, handle.get(), 0), "cuMemMap", whose_);
+    allowAccess();
+  }
+  void allowAccess() {
     const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device_}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     const CUresult allowed = Driver::get().setAccess(address(), bytes_, &access, 1);
     if (allowed != CUDA_SUCCESS) Driver::get().unmap(address(), bytes_);
@@ -141,11 +170,8 @@ class SharedRange final : public DeviceRange {
 };
 
 std::size_t wholeBytes(std::size_t bytes, int device, const std::string& whose) {
-  const CUmemAllocationProp properties = propertiesOf(device);
-  std::size_t granularity = 0;
-  check(Driver::get().granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-        "cuMemGetAllocationGranularity", whose);
-  return static_cast<std::size_t>(roundUp(static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(granularity)));
+  const auto piece = static_cast<std::int64_t>(granularityOf(device, whose));
+  return static_cast<std::size_t>(roundUp(static_cast<std::int64_t>(bytes), piece));
 }
 
 }  // namespace

@@ -72,6 +72,15 @@ class HostRange final : public AddressRange {
     ::madvise(address, bytes_, MADV_HUGEPAGE);  // where the kernel supports it; otherwise nothing is lost
   }
 
+  // Pages that nobody touches take no memory.
+  void mapScratch() override {
+    constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (::mmap(base_, bytes_, PROT_READ | PROT_WRITE, kPrivate, -1, 0) == MAP_FAILED) {
+      throw systemError("cannot map memory in place of " + whose_);
+    }
+    mapped_ = true;
+  }
+
  private:
   std::string whose_;
 };

@@ -92,6 +92,8 @@ class Window {
   // Takes fresh memory, which is zero, to the same addresses. Peers fetch its descriptor. Throws, and leaves the window
   // without memory.
   virtual void takeAnew() = 0;
+  // False between giveBack() and takeAnew().
+  bool hasMemory() const { return !range_ || range_->mapped(); }
   // The bytes of memory that giveBack() gives back.
   std::size_t rangeBytes() const { return range_ ? range_->bytes() : 0; }
 

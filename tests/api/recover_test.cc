@@ -338,6 +338,27 @@ TEST_P(Recover, MoreLossesThanAnyRankAllowsAreRefusedAndSoAreThreads) {
   });
 }
 
+TEST_P(Recover, AThreadOfASurvivorsProcessIsNotEvicted) {
+  if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a barrier of their process";
+  world(3, config(), [](RankContext& context) {
+    Calls calls(context, wideHandle(context, moeModeHt, moeLayoutFlat));
+    awaitOthers(context);
+    const std::int32_t evicted = 1;
+    moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+    recovery.lossesMax = 1;
+    if (context.rank != evicted) {
+      recovery.evicted = &evicted;
+      recovery.evictedCount = 1;
+      EXPECT_EQ(moeCommRecover(context.comm, &recovery, kPatienceMs), moeUnsupported);
+      EXPECT_TRUE(says(context.error(), "moeCommRecover: rank 1 was a thread of rank 0's process"));
+    }
+    awaitOthers(context);
+    if (context.rank != evicted) return;
+    EXPECT_EQ(moeCommRecover(context.comm, &recovery, kPatienceMs), moeRemoteError);
+    EXPECT_TRUE(says(context.error(), "rank 1 was given up by rank "));
+  });
+}
+
 TEST_P(Recover, WrongRecoveriesChangeNothing) {
   world(2, config(), [](RankContext& context) {
     Calls calls(context, wideHandle(context, moeModeHt, moeLayoutFlat));
@@ -345,6 +366,19 @@ TEST_P(Recover, WrongRecoveriesChangeNothing) {
       EXPECT_EQ(recoverWithout(context.comm, wrong), moeInvalidArgument);
       EXPECT_TRUE(says(context.error(), "recovery.lossesMax is " + std::to_string(wrong) + ", must be 0..1"));
     }
+    const std::vector<std::int32_t> self{context.rank}, none{9}, both{0, 1};
+    const auto refused = [&](const std::vector<std::int32_t>& evicted, const char* sentence) {
+      moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+      recovery.lossesMax = 1;
+      recovery.evicted = evicted.empty() ? nullptr : evicted.data();
+      recovery.evictedCount = evicted.empty() ? 1 : static_cast<std::int32_t>(evicted.size());
+      EXPECT_EQ(moeCommRecover(context.comm, &recovery, kPatienceMs), moeInvalidArgument);
+      EXPECT_TRUE(says(context.error(), sentence));
+    };
+    refused(self, ", this rank itself");
+    refused(none, "recovery.evicted[0] is 9, must be 0..1");
+    refused(both, "recovery.evictedCount is 2, must be 0..1");
+    refused({}, "recovery.evicted is NULL");
     moeRecovery_t sizeless{};
     EXPECT_EQ(moeCommRecover(context.comm, &sizeless, kPatienceMs), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "recovery.size is 0"));

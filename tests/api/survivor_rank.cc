@@ -28,6 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTimeoutMs = 20000, kStoppedMs = 1500;
+constexpr std::size_t kMarks = 4096;
 
 struct Options {
   std::string backend = "host", directory;
@@ -44,7 +45,7 @@ struct Loss {
   int delayUs;
   bool leaves;      // it destroys its communicator; otherwise it is killed
   bool recovering;  // it calls moeCommRecover before it is killed
-  bool stops;       // it is stopped before; the others kill it when it has not come to a recovery
+  bool stops;       // it is stopped instead; the others kill it when it has not come to a recovery, or evict it
 };
 using Turn = std::vector<Loss>;
 
@@ -84,6 +85,10 @@ class Survivor {
 
   // False: something was wrong, or this rank is lost.
   bool run() {
+    void* memory = nullptr;
+    MOE_EXPECT_OK(moeMemAlloc(context_.comm, kMarks, &memory), context_);
+    marks_ = static_cast<std::uint8_t*>(memory);
+    keepsMemory(true);
     std::ofstream(fmt::format("{}/process{}", o_.directory, o_.rank)) << ::getpid();
     int turns = 0;
     for (const Turn& turn : drawPlan(o_)) {
@@ -108,8 +113,8 @@ class Survivor {
     return true;
   }
   std::string text() const {
-    return fmt::format("{} recoveries, the longest in {:.1f} ms, {} steps, lost {}", recoveries_, longestMs_, made_,
-                       fmt::join(context_.lost, ", "));
+    return fmt::format("{} recoveries, {} with fresh memory, the longest in {:.1f} ms, {} steps, lost {}", recoveries_,
+                       evictions_, longestMs_, made_, fmt::join(context_.lost, ", "));
   }
   const std::string& problem() const { return problem_; }
 
@@ -185,16 +190,45 @@ class Survivor {
     }
     const auto end = Clock::now() + std::chrono::microseconds(own.delayUs);
     stepsUntilFailure(own.leaves ? end : Clock::time_point::max());
+    if (own.stops && !own.leaves) return tell();
     if (!own.leaves) ::pause();
   }
 
-  // Each survivor kills all of them, which hurts nobody.
-  void endStopped() const {
+  // Window memory keeps its contents, unless it is fresh.
+  bool keepsMemory(bool fresh) {
+    const std::vector<std::uint8_t> marks(kMarks, 0x5A), zeros(kMarks);
+    const bool good = context_.arena.get(marks_, kMarks) == (fresh ? zeros : marks);
+    context_.arena.upload(marks_, marks.data(), kMarks);
+    return good;
+  }
+
+  // Each survivor sends the signal, which hurts nobody.
+  void signalStopped(int signal) const {
     for (const int rank : stopped_) {
       pid_t process = 0;
       std::ifstream(fmt::format("{}/process{}", o_.directory, rank)) >> process;
-      if (process > 0) ::kill(process, SIGKILL);
+      if (process > 0) ::kill(process, signal);
     }
+  }
+  // Evicted ranks go on where they were, and store to what were the others' windows.
+  void wakeStopped() {
+    signalStopped(SIGCONT);
+    ++evictions_;
+  }
+  bool evicts() const { return !stopped_.empty() && o_.seed % 2 == 0; }
+
+  // An evicted rank learns, when it would recover, that the others go on without it. If all its neighbours in the tree
+  // have died meanwhile, nobody tells it, and it finds itself alone.
+  void tell() {
+    moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+    recovery.lossesMax = o_.nranks - 1;
+    const moeResult_t result = moeCommRecover(context_.comm, &recovery, kTimeoutMs);
+    const std::string sentence = context_.error(), own = fmt::format("rank {} was given up by rank", o_.rank);
+    const bool told = result == moeRemoteError && sentence.find(own) != std::string::npos;
+    const bool alone = result == moeSuccess && recovery.losses == o_.nranks - 1;
+    if (!told && !alone && result != moeTimeout) problem_ = "is not told: " + sentence;
+    std::printf("told %d: %s\n", o_.rank, sentence.c_str());
+    std::fflush(stdout);
   }
 
   // Recovers until the group goes on without all ranks that are planned to be lost so far.
@@ -210,10 +244,14 @@ class Survivor {
       moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
       recovery.lossesMax = o_.nranks - 1;
       recovery.lost = lost.data();
+      if (evicts()) {
+        recovery.evicted = stopped_.data();
+        recovery.evictedCount = static_cast<std::int32_t>(stopped_.size());
+      }
       const moeResult_t result = moeCommRecover(context_.comm, &recovery, stopped_.empty() ? kTimeoutMs : kStoppedMs);
       // A rank that is stopped has not come, or another survivor has just killed it.
       if ((result == moeTimeout || result == moeRemoteError) && !stopped_.empty() && ++stoppedTries_ < 9) {
-        endStopped();
+        signalStopped(SIGKILL);
         continue;
       }
       if (result != moeSuccess) return fail(context_.error());
@@ -221,6 +259,8 @@ class Survivor {
       ++recoveries_;
       lost.resize(static_cast<std::size_t>(recovery.losses));
       context_.lost.assign(lost.begin(), lost.end());
+      if (recovery.memoryFresh != 0) wakeStopped();
+      if (!keepsMemory(recovery.memoryFresh != 0)) return fail("window memory has other contents");
       const bool planned = std::includes(planned_.begin(), planned_.end(), lost.begin(), lost.end());
       if (!planned) return fail(fmt::format("lost {}, planned {}", fmt::join(lost, ", "), fmt::join(planned_, ", ")));
     }
@@ -231,9 +271,11 @@ class Survivor {
   std::barrier<> alone_;
   RankContext context_;
   Calls ht_, ll_;
+  std::uint8_t* marks_ = nullptr;
   std::vector<std::unique_ptr<MoeStep>> steps_;
-  std::vector<int> planned_, stopped_;
-  int recoveries_ = 0, made_ = 0, stoppedTries_ = 0;
+  std::vector<int> planned_;
+  std::vector<std::int32_t> stopped_;
+  int recoveries_ = 0, made_ = 0, stoppedTries_ = 0, evictions_ = 0;
   double longestMs_ = 0;
   std::string problem_;
 };

@@ -139,6 +139,11 @@ void Bootstrap::recover(moeResult_t result, const std::string& sentence, Losses 
   node_->recover({rank(), result, sentence}, losses);
 }
 
+void Bootstrap::giveUp(int rank, const std::string& sentence) {
+  requireCollectives("giveUp");
+  node_->giveUp(rank, sentence);
+}
+
 std::vector<int> Bootstrap::lost() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < nranks(); ++rank) {

@@ -111,6 +111,9 @@ class Bootstrap {
   // fails on the ranks that it has not completed on. They call recover() again as long as mayRecover(), which ends the
   // collectives of the others and reaches their callbacks, so that these come again too.
   void recover(moeResult_t result, const std::string& sentence, Losses losses = Losses::refused);
+  // Within holdMonitor, before recover(): from now on a rank counts as dead, though it may live. Whoever hears of it
+  // learns `sentence`, that rank too. Every other rank should call it, but one is enough.
+  void giveUp(int rank, const std::string& sentence);
   // The ranks that collectives do without since the latest recover(), ascending. Between collectives only.
   std::vector<int> lost() const;
   bool isLost(int rank) const;

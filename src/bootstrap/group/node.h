@@ -193,6 +193,11 @@ class Node {
   bool died(int rank) const { return died_[static_cast<std::size_t>(rank)]; }
   bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
 
+  // From now on a rank counts as dead. See Bootstrap.
+  void giveUp(int rank, const std::string& sentence) {
+    if (!died(rank) && !left(rank)) learnDeath(rank, sentence, nullptr);
+  }
+
   // The process of a rank has ended, perhaps while others hold its connections open. Returns true if this was handled
   // or was no news, and false if the caller must ask again. `goodbyesHeard`: if the rank has said goodbye, this rank
   // has received it.

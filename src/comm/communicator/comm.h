@@ -32,6 +32,12 @@ struct Peer {
   bool inDomain = true;
 };
 
+// What a group may lose in a recovery.
+struct AllowedLosses {
+  std::int32_t most;                      // ranks
+  std::span<const std::int32_t> evicted;  // that count as lost, though they may live
+};
+
 // The mark spells "moecomm" and a letter.
 class Comm : public Alive<0x6d6f65636f6d6d43> {
  public:
@@ -79,10 +85,10 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   // AgreedError (rounds.h) if nothing has changed. After any other failure the communicator has failed.
   void suspend();
   void resume();
-  // Goes on after a failure, without ranks that have died or left if these are at most `lossesMax`. Collective. The
-  // ranks have `timeoutMs` to come. After a failure of it the communicator has failed with that one, and the call may
-  // be repeated.
-  void recover(std::int32_t lossesMax, std::int32_t timeoutMs);
+  // Goes on after a failure, as far as `losses` allow it. Collective. The ranks have `timeoutMs` to come. Returns
+  // whether the window has fresh memory. After a failure of it the communicator has failed with that one, and the call
+  // may be repeated.
+  bool recover(const AllowedLosses& losses, std::int32_t timeoutMs);
   // The ranks that the group goes on without, ascending.
   const std::vector<int>& lost() const { return lost_; }
   // Throws moeInvalidUsage while the window has no memory; `call` is named.

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "comm/communicator/comm.h"
 #include "comm/communicator/rounds.h"
+#include "comm/communicator/window_memory.h"
 #include "device/view/settled.h"
 
 namespace moe {
@@ -21,10 +23,15 @@ constexpr std::chrono::milliseconds kNews{250};
 
 class CommRecovery {
  public:
-  CommRecovery(Comm& comm, std::int32_t lossesMax, std::chrono::milliseconds timeout)
-      : comm_(comm), lossesMax_(lossesMax), timeout_(timeout), end_(Deadline::after(timeout)) {}
+  CommRecovery(Comm& comm, const AllowedLosses& losses, std::chrono::milliseconds timeout)
+      : comm_(comm),
+        memory_(comm, *comm.bootstrap_),
+        losses_(losses),
+        timeout_(timeout),
+        end_(Deadline::after(timeout)) {}
 
-  void run() {
+  // Returns whether the window has fresh memory.
+  bool run() {
     requirePossible();
     endSteps();
     const MonitorHeld held(*comm_.bootstrap_, timeout_);
@@ -42,6 +49,7 @@ class CommRecovery {
     }
     clearFailure();
     comm_.log_->write(moeLogInfo, "comm", "recovered after {:.1f} ms{}", milliseconds(), lossText());
+    return memoryFresh_;
   }
 
  private:
@@ -51,13 +59,17 @@ class CommRecovery {
   // heard, or a rank was lost meanwhile, so the ranks meet again.
   bool settled() {
     const Deadline news = Deadline::after(kNews);
+    for (const std::int32_t rank : losses_.evicted) {
+      group().giveUp(rank, fmt::format("rank {} was given up by rank {} ({})", rank, comm_.rank(), kCall));
+    }
     group().recover(comm_.errors_.result(), comm_.errors_.sentence(),
-                    lossesMax_ > 0 ? bootstrap::Losses::accepted : bootstrap::Losses::refused);
+                    losses_.most > 0 ? bootstrap::Losses::accepted : bootstrap::Losses::refused);
     lost_ = group().lost();
     try {
-      const EndedOperations ended = agreeOnCounts();
-      if (!lost_.empty()) inRound([&] { requireEnded(); });
-      inRound([&] { settleAll(ended); });
+      const Agreement agreed = agree();
+      if (!lost_.empty()) inRound([&] { requireGone(agreed.fresh); });
+      if (agreed.fresh) takeFreshMemory();
+      inRound([&] { settleAll(agreed.ended); });
       return true;
     } catch (const AgreedError&) {
       throw;
@@ -84,9 +96,15 @@ class CommRecovery {
 
   // What this says is the same on all ranks, so each refuses by itself, and nothing has changed.
   void requirePossible() const {
-    if (lossesMax_ < 0 || lossesMax_ >= comm_.nranks()) {
-      throw Error(moeInvalidArgument,
-                  fmt::format("{}: recovery.lossesMax is {}, must be 0..{}", kCall, lossesMax_, comm_.nranks() - 1));
+    requireInRange("lossesMax", losses_.most, comm_.nranks() - 1);
+    requireInRange("evictedCount", static_cast<std::int32_t>(losses_.evicted.size()), losses_.most);
+    for (std::size_t i = 0; i < losses_.evicted.size(); ++i) {
+      const std::int32_t rank = losses_.evicted[i];
+      requireInRange(fmt::format("evicted[{}]", i), rank, comm_.nranks() - 1);
+      if (rank == comm_.rank()) {
+        throw Error(moeInvalidArgument,
+                    fmt::format("{}: recovery.evicted[{}] is {}, this rank itself", kCall, i, rank));
+      }
     }
     if (comm_.suspended_) throw Error(moeUnsupported, fmt::format("{}: {}", kCall, kSuspended));
     if (comm_.remote_) {
@@ -95,10 +113,16 @@ class CommRecovery {
     }
   }
 
+  static void requireInRange(const std::string& field, std::int32_t value, std::int32_t most) {
+    if (value >= 0 && value <= most) return;
+    throw Error(moeInvalidArgument, fmt::format("{}: recovery.{} is {}, must be 0..{}", kCall, field, value, most));
+  }
+
   struct Card {
     EndedOperations ended;
     int llHandles[kLlSetsMax];
     std::int32_t lossesMax;
+    std::int32_t fresh;  // 1: windows need fresh memory
   };
 
   struct FirstCard {
@@ -106,12 +130,18 @@ class CommRecovery {
     Card card;
   };
 
-  EndedOperations agreeOnCounts() {
-    Card mine{endedIn(comm_.room_), {}, lossesMax_};
+  struct Agreement {
+    EndedOperations ended;
+    bool fresh;
+  };
+
+  Agreement agree() {
+    Card mine{endedIn(comm_.room_), {}, losses_.most, evictedRuns() || !memory_.whole() ? 1 : 0};
     std::copy_n(comm_.room_.llHandles, kLlSetsMax, mine.llHandles);
     const auto cards = group().allGather(asBytes(mine), kCall);
     std::vector<EndedOperations> all;
     std::optional<FirstCard> first;
+    bool fresh = false;
     for (int rank = 0; rank < comm_.nranks(); ++rank) {
       if (group().isLost(rank)) continue;
       const Card card = readCard<Card>(cards[static_cast<std::size_t>(rank)], rank);
@@ -119,8 +149,9 @@ class CommRecovery {
       requireSameHandles(*first, card, rank);
       requireFewLosses(card, rank);
       all.push_back(card.ended);
+      fresh = fresh || card.fresh != 0;
     }
-    return beyond(all);
+    return {beyond(all), fresh};
   }
   void requireFewLosses(const Card& card, int rank) const {
     if (static_cast<std::int32_t>(lost_.size()) <= card.lossesMax) return;
@@ -146,20 +177,45 @@ class CommRecovery {
     return endedOf(state);
   }
 
-  // Whatever a lost rank has stored has landed when its process has ended. Its window stays as it is mapped here.
-  void requireEnded() {
-    const bootstrap::HostIdentity& own = hostOf(comm_.rank());
-    for (const int rank : lost_) {
-      if (hostOf(rank).sameProcess(own)) {
+  // The ranks that are lost since the latest recovery.
+  std::vector<int> newlyLost() const {
+    std::vector<int> ranks;
+    std::set_difference(lost_.begin(), lost_.end(), comm_.lost_.begin(), comm_.lost_.end(), std::back_inserter(ranks));
+    return ranks;
+  }
+  bool isEvicted(int rank) const {
+    return std::find(losses_.evicted.begin(), losses_.evicted.end(), rank) != losses_.evicted.end();
+  }
+  // Whether an evicted rank may still store to this rank's window.
+  bool evictedRuns() {
+    const std::vector<int> ranks = newlyLost();
+    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+      const bool watched = bootstrap::canWatch(hostOf(comm_.rank()), hostOf(rank));
+      return isEvicted(rank) && !group().hasLeft(rank) && !(watched && hasEnded(rank, Deadline::after({})));
+    });
+  }
+  bool hasEnded(int rank, Deadline deadline) const {
+    return bootstrap::awaitEnd(hostOf(comm_.rank()), hostOf(rank), deadline);
+  }
+
+  // Whatever a lost rank has stored has landed when its process has ended. `fresh`: windows get other memory, so what
+  // evicted ranks store does not matter.
+  void requireGone(bool fresh) {
+    if (const std::string why = comm_.room_.window->whyFixed(); fresh && !why.empty()) {
+      throw Error(moeUnsupported, fmt::format("{}: the window of rank {} {}", kCall, comm_.rank(), why));
+    }
+    for (const int rank : newlyLost()) {
+      if (hostOf(rank).sameProcess(hostOf(comm_.rank()))) {
         throw Error(moeUnsupported, fmt::format("{}: rank {} was a thread of rank {}'s process, which needs its window",
                                                 kCall, rank, comm_.rank()));
       }
-      if (comm_.peers_[static_cast<std::size_t>(rank)].window.range == nullptr) {
+      if (memory_.rangeOf(rank) == nullptr) {
         throw Error(moeUnsupported, fmt::format("{}: rank {} has mapped the window of rank {} by CUDA IPC, and that "
                                                 "mapping has ended with its owner",
                                                 kCall, comm_.rank(), rank));
       }
-      if (!group().hasLeft(rank) && !bootstrap::awaitEnd(own, hostOf(rank), end_)) {
+      const bool matters = !group().hasLeft(rank) && !(fresh && isEvicted(rank));
+      if (matters && !hasEnded(rank, end_)) {
         throw Error(moeTimeout, fmt::format("{}: rank {} is lost, but its process {} still runs and may store to the "
                                             "windows of others: end it",
                                             kCall, rank, hostOf(rank).processId));
@@ -170,8 +226,24 @@ class CommRecovery {
     return comm_.peers_[static_cast<std::size_t>(rank)].card.host;
   }
 
+  void takeFreshMemory() {
+    try {
+      inRound([&] { memory_.unmapPeers(); });
+      inRound([&] {
+        memory_.giveBack();
+        memory_.takeAnew();
+      });
+      inRound([&] { memory_.mapPeers(end_); });
+      memoryFresh_ = true;
+    } catch (const AgreedError&) {
+      memory_.giveUp();
+      throw;
+    }
+  }
+
   // No rank runs a step.
   void settleAll(const EndedOperations& ended) {
+    for (const int rank : newlyLost()) memory_.rangeOf(rank)->mapScratch();
     settle(comm_.room_, ended, lost_);
     if (!lost_.empty()) clearTold(comm_.room_);
     if (comm_.localRoom_) {
@@ -212,7 +284,9 @@ class CommRecovery {
   }
 
   std::string lossText() const {
-    return lost_.empty() ? "" : fmt::format("; the group goes on without {}", bootstrap::describeRanks(lost_));
+    if (lost_.empty()) return "";
+    return fmt::format("; the group goes on without {}{}", bootstrap::describeRanks(lost_),
+                       memoryFresh_ ? ", in fresh memory" : "");
   }
 
   double milliseconds() const {
@@ -221,16 +295,18 @@ class CommRecovery {
 
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   Comm& comm_;
-  std::int32_t lossesMax_;
+  WindowMemory memory_;
+  AllowedLosses losses_;
   std::chrono::milliseconds timeout_;
   Deadline end_;
   std::vector<int> lost_;
+  bool memoryFresh_ = false;
 };
 
-void Comm::recover(std::int32_t lossesMax, std::int32_t timeoutMs) {
+bool Comm::recover(const AllowedLosses& losses, std::int32_t timeoutMs) {
   try {
     requireTimeout(timeoutMs);
-    CommRecovery(*this, lossesMax, std::chrono::milliseconds(timeoutMs)).run();
+    return CommRecovery(*this, losses, std::chrono::milliseconds(timeoutMs)).run();
   } catch (const Error& error) {
     errors_.explain(error.what());
     throw;

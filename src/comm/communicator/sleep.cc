@@ -4,6 +4,7 @@
 
 #include "comm/communicator/comm.h"
 #include "comm/communicator/rounds.h"
+#include "comm/communicator/window_memory.h"
 #include "device/view/settled.h"
 
 namespace moe {
@@ -11,7 +12,7 @@ namespace moe {
 class CommSleep {
  public:
   // `call` is named in sentences.
-  CommSleep(Comm& comm, const char* call) : comm_(comm), call_(call) {}
+  CommSleep(Comm& comm, const char* call) : comm_(comm), memory_(comm, *comm.bootstrap_), call_(call) {}
 
   void suspend() {
     if (comm_.suspended_) throw Error(moeInvalidUsage, "moeCommSuspend: the communicator is suspended already");
@@ -29,9 +30,9 @@ class CommSleep {
     reporting([&] {
       try {
         inRound([&] { takeMemory(); });
-        inRound([&] { mapPeers(); });
-      } catch (const AgreedError&) {
-        giveUp();
+        inRound([&] { memory_.mapPeers(deadline()); });
+      } catch (const AgreedError&) {  // one rank has no memory, so all stay asleep
+        memory_.giveUp();
         throw;
       }
     });
@@ -112,9 +113,9 @@ class CommSleep {
     comm_.hasReaders_ = false;  // all steps of all ranks have ended
     inRound([&] {
       keepWords();
-      unmapPeers();
+      memory_.unmapPeers();
     });
-    inRound([&] { window().giveBack(); });
+    inRound([&] { memory_.giveBack(); });
   }
 
   void keepWords() {
@@ -123,31 +124,10 @@ class CommSleep {
   }
   Flag* words() { return reinterpret_cast<Flag*>(window().base()); }
 
-  void unmapPeers() {
-    for (const Peer& peer : comm_.peers_) {
-      if (peer.window.range) peer.window.range->unmap();
-    }
-  }
-
   // Peers map the window in the next round, so they see the words of this one.
   void takeMemory() {
-    window().takeAnew();
+    memory_.takeAnew();
     comm_.backend_->copyToPrivate(words(), comm_.keptWords_.data(), comm_.keptWords_.size() * sizeof(Flag));
-    group().serveFd(window().fd());
-  }
-
-  void mapPeers() {
-    for (int rank = 0; rank < comm_.nranks(); ++rank) {
-      const PeerWindow& peer = comm_.peers_[static_cast<std::size_t>(rank)].window;
-      if (peer.range) peer.range->map(group().fetchFdFrom(rank, deadline()).get());
-    }
-  }
-
-  // All ranks stay asleep, because one of them has no memory.
-  void giveUp() {
-    group().stopServingFd();
-    unmapPeers();
-    window().giveBack();
   }
 
   double milliseconds() const {
@@ -156,6 +136,7 @@ class CommSleep {
 
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   Comm& comm_;
+  WindowMemory memory_;
   const char* call_;
 };
 

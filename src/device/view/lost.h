@@ -1,4 +1,4 @@
-// The ranks that a group goes on without (decision 0123). Nothing is sent to them: an entry that names one of their
+// The ranks that a group goes on without (decision 0123). No row is sent to them: an entry that names one of their
 // experts counts as unused. Nothing comes from them either. What they had told is zeros, and their flags are ahead of
 // every epoch, so no step waits for them.
 #pragma once
