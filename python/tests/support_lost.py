@@ -13,6 +13,18 @@ def die_within(seconds):
     threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
 
+def stop_within(seconds, path):
+    """Stops this process while it goes on with its steps. `path` gets its number."""
+    with open(path, "w", encoding="ascii") as file:
+        file.write(str(os.getpid()))
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+
+
+def kill_stopped(path):
+    with open(path, encoding="ascii") as file:
+        os.kill(int(file.read()), signal.SIGKILL)
+
+
 def until_failure(step, errors):
     """Makes steps until one of them raises one of `errors`, which is returned."""
     end = time.monotonic() + NOTICED

@@ -1,11 +1,13 @@
 """Communicator.recover() with losses_max: a group goes on without ranks that have died. Needs the library and numpy."""
 
 import functools
+import os
+import tempfile
 import threading
 import unittest
 
 from support import MISSING, moecomm, numpy, world
-from support_lost import die_within, others_than, until_failure
+from support_lost import die_within, kill_stopped, others_than, stop_within, until_failure
 from support_worlds import World
 
 RANKS, VICTIM = 4, 1
@@ -18,7 +20,8 @@ comm = None  # of this process
 
 def begin(identity, ranks, rank):
     global comm
-    comm = moecomm.Communicator(ranks, rank, identity, backend="host", timeout_ms=30000, log_level="none")
+    comm = moecomm.Communicator(ranks, rank, identity, backend="host", timeout_ms=30000, log_level="none",
+                                heap_bytes=1 << 20)
     return comm.destroy
 
 
@@ -140,6 +143,22 @@ def lose(rank, victim, seconds):
         step.handle.destroy()
 
 
+def evict(rank, victim, path):
+    """The victim hangs. The others give it up before it is killed."""
+    step = Step("ll")
+    marks = numpy.asarray(comm.window((64,)))
+    marks[...] = 7
+    step.make_all(range(2))
+    comm.set_timeout(1500)
+    if rank == victim:
+        stop_within(0.2, path)
+    until_failure(lambda: step.make_all(range(2)), FAILURES)
+    assert comm.recover(60000, losses_max=1, evicted=[victim]) == [victim]
+    assert comm.memory_fresh and not marks.any()
+    kill_stopped(path)
+    step.make_all(range(4))
+
+
 def recover_again(rank):
     """Nothing has failed, and the lost ranks stay lost."""
     lost = list(comm.lost)
@@ -159,6 +178,13 @@ def refusals(rank, victim):
         else:
             raise AssertionError(f"losses_max {wrong} was accepted")
         assert comm.async_error() is None
+    for wrong, kind in (([RANKS], moecomm.errors.InvalidArgument), ([rank], moecomm.errors.InvalidArgument), (1, TypeError)):
+        try:
+            comm.recover(60000, losses_max=1, evicted=wrong)
+        except kind as error:
+            assert kind is TypeError or f"recovery.evicted[0] is {wrong[0]}" in str(error), error
+        else:
+            raise AssertionError(f"evicted {wrong} was accepted")
     step.make_all(range(2))
     if rank == victim:
         die_within(0)
@@ -193,6 +219,11 @@ class LostTest(unittest.TestCase):
                 self.assertEqual(others_than(self.world.run(lose, victim, 0.2), victim), [])
                 self.world.forget(victim)
                 self.assertEqual(self.world.run(recover_again), [])
+
+    def test_a_rank_that_hangs_is_evicted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "stopped")
+            self.assertEqual(others_than(self.world.run(evict, VICTIM, path), VICTIM), [])
 
     def test_losses_are_refused_where_nobody_accepts_them(self):
         self.assertEqual(others_than(self.world.run(refusals, VICTIM), VICTIM), [])
