@@ -422,6 +422,7 @@ TEST_P(Recover, ASuspendedCommunicatorIsRefused) {
     EXPECT_EQ(moeCommRecover(context.comm, nullptr, kPatienceMs), moeUnsupported);
     EXPECT_TRUE(says(context.error(), "moeCommRecover: the communicator is suspended"));
     MOE_ASSERT_OK(moeCommResume(context.comm), context);
+    awaitOthers(context);
     recover(context);
   });
 }

@@ -335,7 +335,9 @@ TEST(BootstrapSurvivors, KnowWhetherRecoveryHelps) {
     if (member.rank() != 1) {
       const Outcome outcome = recoverAndMeetOthers(member, 0, 300ms);
       EXPECT_EQ(outcome.result, moeTimeout);
+      member.holdMonitor(300ms);
       EXPECT_FALSE(member.mayRecover());
+      member.releaseMonitor();
     }
     gaveUp.wait();
     EXPECT_EQ(recoverAndMeetOthers(member, 1).result, moeSuccess);
