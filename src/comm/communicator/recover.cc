@@ -199,7 +199,7 @@ class CommRecovery {
   }
 
   // Whatever a lost rank has stored has landed when its process has ended. `fresh`: windows get other memory, so what
-  // evicted ranks store does not matter.
+  // lost ranks store does not matter.
   void requireGone(bool fresh) {
     if (const std::string why = comm_.room_.window->whyFixed(); fresh && !why.empty()) {
       throw Error(moeUnsupported, fmt::format("{}: the window of rank {} {}", kCall, comm_.rank(), why));
@@ -214,8 +214,7 @@ class CommRecovery {
                                                 "mapping has ended with its owner",
                                                 kCall, comm_.rank(), rank));
       }
-      const bool matters = !group().hasLeft(rank) && !(fresh && isEvicted(rank));
-      if (matters && !hasEnded(rank, end_)) {
+      if (!fresh && !group().hasLeft(rank) && !hasEnded(rank, end_)) {
         throw Error(moeTimeout, fmt::format("{}: rank {} is lost, but its process {} still runs and may store to the "
                                             "windows of others: end it",
                                             kCall, rank, hostOf(rank).processId));
