@@ -155,6 +155,7 @@ def evict(rank, victim, path):
     until_failure(lambda: step.make_all(range(2)), FAILURES)
     assert comm.recover(60000, losses_max=1, evicted=[victim]) == [victim]
     assert comm.memory_fresh and not marks.any()
+    comm.set_timeout(30000)
     kill_stopped(path)
     step.make_all(range(4))
 

@@ -103,6 +103,7 @@ class Survivor {
       const auto own = std::find_if(turn.begin(), turn.end(), [&](const Loss& loss) { return loss.rank == o_.rank; });
       if (own != turn.end()) return endLater(*own), false;
       if (!loseAll()) return false;
+      MOE_EXPECT_OK(moeCommSetTimeout(context_.comm, kTimeoutMs), context_);
       for (int i = 0; i < 2; ++i) {
         for (const auto& step : steps_) wholeStep(*step, ++made_);
       }
