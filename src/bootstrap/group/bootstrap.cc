@@ -99,9 +99,7 @@ Fd Bootstrap::fetchFdFrom(int rank, Deadline deadline) {
   requireCollectives("fetchFdFrom");
   if (fetchEnd_.at() < deadline.at()) deadline = fetchEnd_;
   FdFetch fetch(keyFor(kFdPurpose, rank));
-  const auto remove = [&](FdFetch* f) { node_->removeSource(*f); };
-  const std::unique_ptr<FdFetch, decltype(remove)> registered(&fetch, remove);
-  node_->addSource(fetch);
+  const AddedSource added(*node_, fetch);
   while (!fetch.done()) {
     node_->throwIfBroken("passing descriptors");
     if (deadline.expired()) {

@@ -44,8 +44,7 @@ void ProcessWatch::serve(const PollSet& set) {
 }
 
 Monitor::Monitor(Node& node, Callbacks callbacks, const std::vector<HostIdentity>& processes)
-    : node_(node), callbacks_(std::move(callbacks)), processes_(node, processes) {
-  node_.addSource(processes_);
+    : node_(node), callbacks_(std::move(callbacks)), processes_(node, processes), watching_(node, processes_) {
   node_.seekParents();
   start();
 }

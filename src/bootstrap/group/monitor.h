@@ -58,10 +58,7 @@ class Monitor {
   // `node` must outlive the monitor and is not touched by others while it runs.
   // `processes`: where the ranks run, or empty.
   Monitor(Node& node, Callbacks callbacks, const std::vector<HostIdentity>& processes);
-  ~Monitor() {
-    stop();
-    node_.removeSource(processes_);
-  }
+  ~Monitor() { stop(); }
 
   // Waits for `company`, says goodbye to the group and ends the thread. If the monitor's own thread calls it, it only
   // requests that.
@@ -86,6 +83,7 @@ class Monitor {
   Node& node_;
   Callbacks callbacks_;
   ProcessWatch processes_;
+  AddedSource watching_;
   Company company_;                 // read when leaving has been asked for
   std::optional<Deadline> waited_;  // bounds the wait for company_, once this rank has announced that it will leave
   std::atomic<bool> restAsked_ = false;

@@ -306,6 +306,19 @@ class Node {
   std::unique_ptr<Reparent> reparent_;  // none: this rank does not look for other parents. A source of rounds, so last
 };
 
+// While it lives, a source takes part in a node's rounds.
+class AddedSource {
+ public:
+  AddedSource(Node& node, Source& source) : node_(node), source_(source) { node_.addSource(source_); }
+  ~AddedSource() { node_.removeSource(source_); }
+  AddedSource(const AddedSource&) = delete;
+  AddedSource& operator=(const AddedSource&) = delete;
+
+ private:
+  Node& node_;
+  Source& source_;
+};
+
 // Brings one rank into its group (join.cc): the rendezvous, the connection to its parent in the tree, and a first
 // barrier. Throws Error; see Bootstrap::join.
 std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options);
