@@ -437,8 +437,8 @@ typedef struct moeRecovery {
   /* host [evictedCount], in: ranks that the group gives up though they may live, such as one that hangs. They count as
    * lost. The same on all ranks, without this one. */
   const int32_t* evicted;
-  int32_t evictedCount;
-  int32_t memoryFresh; /* out: 1 if window memory is fresh, because an evicted rank still ran. Its contents are zero */
+  int32_t evictedCount; /* in: entries of evicted */
+  int32_t memoryFresh;  /* out: 1 if window memory is fresh, because an evicted rank still ran. Its contents are zero */
 } moeRecovery_t;
 #define MOE_RECOVERY_INITIALIZER \
   { sizeof(moeRecovery_t), 0, 0, NULL, NULL, 0, 0 }
