@@ -139,7 +139,7 @@ void Bootstrap::recover(moeResult_t result, const std::string& sentence, Losses 
 
 void Bootstrap::giveUp(int rank, const std::string& sentence) {
   requireCollectives("giveUp");
-  node_->giveUp(rank, sentence);
+  node_->takeForDead(rank, sentence);
 }
 
 std::vector<int> Bootstrap::lost() const {

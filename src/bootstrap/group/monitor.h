@@ -23,8 +23,8 @@ namespace moe::bootstrap {
 // connections open, and tells the node. A source of the node's rounds, also in collectives.
 class ProcessWatch : public Source {
  public:
-  // Watches the processes of the next ranks after `self`, in a ring, at most kMax. Leaves out processes whose identity
-  // is uncertain: those of other process namespaces, without /proc, or of a kernel without pidfd_open.
+  // Watches the processes of the next ranks after the node's own, in a ring, at most kMax. Leaves out processes whose
+  // identity is uncertain: those of other process namespaces, without /proc, or of a kernel without pidfd_open.
   ProcessWatch(Node& node, const std::vector<HostIdentity>& ofRanks);
 
   void arm(PollSet& set) override;

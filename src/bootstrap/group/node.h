@@ -194,7 +194,7 @@ class Node {
   bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
 
   // From now on a rank counts as dead. See Bootstrap.
-  void giveUp(int rank, const std::string& sentence) {
+  void takeForDead(int rank, const std::string& sentence) {
     if (!died(rank) && !left(rank)) learnDeath(rank, sentence, nullptr);
   }
 

@@ -13,6 +13,11 @@ constexpr std::chrono::milliseconds kProbeAgain{500};
 
 }  // namespace
 
+Attempt::Attempt(Node& node, int rank)
+    : rank_(rank),
+      dialer_(node.group().addresses[static_cast<std::size_t>(rank)], node.group().key, Node::kPeerFrames, kPerAddress),
+      added_(node, dialer_) {}
+
 bool Reparent::needed() const {
   if (node_.parentState() == Node::ParentState::attached) return false;
   for (int rank = 0; rank < node_.group().rank; ++rank) {
@@ -22,11 +27,11 @@ bool Reparent::needed() const {
 }
 
 bool Reparent::resting() const {
-  return dialer_ == nullptr && node_.parentState() == Node::ParentState::none && !next_.expired();
+  return !attempt_ && node_.parentState() == Node::ParentState::none && !next_.expired();
 }
 
 int Reparent::waitMsMax() const {
-  if (dialer_ != nullptr || node_.parentState() != Node::ParentState::none || !needed()) return 1 << 30;
+  if (attempt_ || node_.parentState() != Node::ParentState::none || !needed()) return 1 << 30;
   return next_.leftMs();
 }
 
@@ -49,27 +54,15 @@ void Reparent::listCandidates() {
   }
 }
 
-void Reparent::dial(int rank) {
-  dialing_ = rank;
-  const Group& group = node_.group();
-  dialer_ = std::make_unique<Dialer>(group.addresses[static_cast<std::size_t>(rank)], group.key, Node::kPeerFrames,
-                                     kPerAddress);
-  node_.addSource(*dialer_);
-}
-
-void Reparent::stopDialing() {
-  if (dialer_ != nullptr) node_.removeSource(*dialer_);
-  dialer_.reset();
-}
-
 void Reparent::step() {
-  if (dialer_ != nullptr) {
-    if (dialer_->state() == Dialer::State::trying) return;
-    auto link = dialer_->state() == Dialer::State::connected ? dialer_->take() : nullptr;
-    const bool refused = dialer_->allRefused();
-    stopDialing();
-    if (link != nullptr) node_.attachTo(dialing_, std::move(link));
-    if (refused) node_.nobodyListens(dialing_);
+  if (attempt_) {
+    if (!attempt_->ended()) return;
+    const int rank = attempt_->rank();
+    auto link = attempt_->link();
+    const bool refused = attempt_->nobodyListens();
+    attempt_.reset();
+    if (link != nullptr) node_.attachTo(rank, std::move(link));
+    if (refused) node_.nobodyListens(rank);
   }
   const auto state = node_.parentState();
   if (state == Node::ParentState::attached) {
@@ -80,7 +73,7 @@ void Reparent::step() {
   if (candidates_.empty()) listCandidates();
   while (!candidates_.empty() && gone(candidates_.front())) candidates_.pop_front();
   if (candidates_.empty()) return;
-  dial(candidates_.front());
+  attempt_.emplace(node_, candidates_.front());
   candidates_.pop_front();
   if (candidates_.empty()) {
     next_ = Deadline::after(pause_);
@@ -88,16 +81,11 @@ void Reparent::step() {
   }
 }
 
-void Probe::stopDialing() {
-  if (dialer_ != nullptr) node_.removeSource(*dialer_);
-  dialer_.reset();
-}
-
 void Probe::step(const std::vector<int>& missing) {
-  if (dialer_ != nullptr) {
-    if (dialer_->state() == Dialer::State::trying) return;
-    const bool refused = dialer_->allRefused();
-    stopDialing();
+  if (attempt_) {
+    if (!attempt_->ended()) return;
+    const bool refused = attempt_->nobodyListens();
+    attempt_.reset();
     if (refused) node_.nobodyListens(rank_);
   }
   if (!next_.expired()) return;
@@ -108,10 +96,7 @@ void Probe::step(const std::vector<int>& missing) {
     return;
   }
   rank_ = *next;
-  const Group& group = node_.group();
-  dialer_ = std::make_unique<Dialer>(group.addresses[static_cast<std::size_t>(rank_)], group.key, Node::kPeerFrames,
-                                     kPerAddress);
-  node_.addSource(*dialer_);
+  attempt_.emplace(node_, rank_);
 }
 
 }  // namespace moe::bootstrap

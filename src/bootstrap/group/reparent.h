@@ -5,18 +5,33 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include "bootstrap/group/node.h"
 #include "bootstrap/net/dialer.h"
 
 namespace moe::bootstrap {
 
+// One attempt to connect to a rank, which takes part in the node's rounds.
+class Attempt {
+ public:
+  Attempt(Node& node, int rank);
+
+  bool ended() const { return dialer_.state() != Dialer::State::trying; }
+  int rank() const { return rank_; }
+  // When it has ended. NULL: it has failed.
+  std::unique_ptr<Link> link() { return dialer_.state() == Dialer::State::connected ? dialer_.take() : nullptr; }
+  bool nobodyListens() const { return dialer_.allRefused(); }
+
+ private:
+  int rank_;
+  Dialer dialer_;
+  AddedSource added_;
+};
+
 class Reparent {
  public:
   explicit Reparent(Node& node) : node_(node) {}
-  ~Reparent() { stopDialing(); }
-  Reparent(const Reparent&) = delete;
-  Reparent& operator=(const Reparent&) = delete;
 
   void step();            // once per round
   bool needed() const;    // there is no parent, but a rank that could be one
@@ -26,14 +41,11 @@ class Reparent {
 
  private:
   void listCandidates();
-  void dial(int rank);
-  void stopDialing();
   bool gone(int rank) const { return node_.left(rank) || node_.died(rank); }
 
   Node& node_;
   std::deque<int> candidates_;
-  int dialing_ = -1;  // the rank that dialer_ tries to reach
-  std::unique_ptr<Dialer> dialer_;
+  std::optional<Attempt> attempt_;
   Deadline next_ = Deadline::after(std::chrono::milliseconds(0));  // no attempt before this
   static constexpr std::chrono::milliseconds kPauseMin{100};
   std::chrono::milliseconds pause_ = kPauseMin;  // before the next pass, if this one fails
@@ -45,19 +57,14 @@ class Reparent {
 class Probe {
  public:
   explicit Probe(Node& node) : node_(node) {}
-  ~Probe() { stopDialing(); }
-  Probe(const Probe&) = delete;
-  Probe& operator=(const Probe&) = delete;
 
   void step(const std::vector<int>& missing);  // once per round; ascending ranks
-  int waitMsMax() const { return dialer_ != nullptr ? 1 << 30 : next_.leftMs(); }
+  int waitMsMax() const { return attempt_ ? 1 << 30 : next_.leftMs(); }
 
  private:
-  void stopDialing();
-
   Node& node_;
   int rank_ = -1;  // the latest that was probed
-  std::unique_ptr<Dialer> dialer_;
+  std::optional<Attempt> attempt_;
   Deadline next_ = Deadline::after(std::chrono::milliseconds(50));
 };
 
