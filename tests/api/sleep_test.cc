@@ -14,13 +14,7 @@ namespace {
 class Sleep : public OnSleepers {};
 
 void runStep(MoeStep& step, int iteration) {
-  step.prepare(iteration);
-  if (iteration % 2 == 1) {
-    step.routeDispatch();
-  } else {
-    step.route();
-    step.dispatch();
-  }
+  step.begin(iteration);
   step.finish();
 }
 

@@ -12,13 +12,7 @@ void runSteps(int nranks, const moeConfig_t& config, const StepCase& c, int iter
   world(nranks, config, [&](RankContext& context) {
     MoeStep step(context, c);
     for (int i = 0; i < iterations; ++i) {
-      step.prepare(i);
-      if (i % 2 == 1) {
-        step.routeDispatch();
-      } else {
-        step.route();
-        step.dispatch();
-      }
+      step.begin(i);
       step.checkDispatch();
       step.runExperts();
       if (c.rowType == moeRowBytes) continue;

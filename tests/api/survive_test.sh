@@ -9,12 +9,11 @@ first=${FIRST_SEED:-1} jobs=${SURVIVE_JOBS:-1}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-try() { # seed, further arguments of survivor_rank
+try() { # seed
   local seed=$1 log=$work/$1.log status directory
-  shift
   directory=$(mktemp -d -p "$work")
   MOECOMM_LOG_LEVEL=none timeout 90 "$moerun" -n "$nranks" --grace 60 "$program" --backend "$backend" --seed "$seed" \
-    --directory "$directory" "$@" >"$log" 2>&1
+    --directory "$directory" >"$log" 2>&1
   status=$?
   if [ "$status" = 124 ] || ! grep -q 'survivor ' "$log" || grep -q -E 'FAILED|Failure|Sanitizer|runtime error' "$log"
   then

@@ -1,7 +1,7 @@
 // One rank of a group that goes on without the ranks that it loses. survive_test.sh starts the ranks under moerun. All
-// of them draw the same plan from the seed: in each turn some ranks are killed or leave, at a random time, while all
-// make verified steps. The others recover until they know of all losses, and make verified steps of all layouts. At the
-// end a survivor prints "survivor R: ..." and exits with 0.
+// of them draw the same plan from the seed: in each turn some ranks are killed, leave or are stopped, at a random time,
+// while all make steps. The others recover until they know of all losses, and make verified steps of all layouts. At
+// the end a survivor prints "survivor R: ..." and exits with 0.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
@@ -33,7 +33,6 @@ constexpr std::size_t kMarks = 4096;
 struct Options {
   std::string backend = "host", directory;
   std::uint64_t seed = 1;
-  bool oneByOne = false;
   int rank = std::atoi(std::getenv("MOECOMM_RANK")), nranks = std::atoi(std::getenv("MOECOMM_NRANKS"));
 
   bool cuda() const { return backend == "cuda"; }
@@ -58,7 +57,7 @@ std::vector<Turn> drawPlan(const Options& o) {
   while (living.size() > 1) {
     Turn turn;
     const int most = static_cast<int>(living.size()) - 1;
-    for (int n = o.oneByOne || rng.coin() ? 1 : rng.between(1, most); n > 0; --n) {
+    for (int n = rng.coin() ? 1 : rng.between(1, most); n > 0; --n) {
       const auto at = living.begin() + rng.below(static_cast<int>(living.size()));
       turn.push_back({*at, rng.below(1 << rng.between(4, 15)), rng.oneIn(4), rng.oneIn(4), rng.oneIn(8)});
       living.erase(at);
@@ -156,13 +155,7 @@ class Survivor {
   }
 
   static void wholeStep(MoeStep& step, int iteration) {
-    step.prepare(iteration);
-    if (iteration % 2 == 1) {
-      step.routeDispatch();
-    } else {
-      step.route();
-      step.dispatch();
-    }
+    step.begin(iteration);
     step.finish();
   }
 
@@ -317,7 +310,6 @@ int main(int argc, char** argv) {
   app.add_option("--backend", options.backend)->check(CLI::IsMember({"host", "cuda"}));
   app.add_option("--directory", options.directory)->required();
   app.add_option("--seed", options.seed);
-  app.add_flag("--one-by-one", options.oneByOne, "lose one rank in each turn");
   CLI11_PARSE(app, argc, argv);
   return moe::test::run(options);
 }

@@ -237,42 +237,41 @@ TEST(BootstrapSurvivors, GoOnIfInnerRanksDieWithBlobsOfOthers) {
   }
 }
 
-// The same for goodbyes, which no rank reports as failures.
-TEST(BootstrapSurvivors, GoOnAfterRanksHaveLeft) {
+// The same for goodbyes, which no rank reports as failures. Ranks that stay call `stay`. Each rank leaves or begins
+// that at another time.
+void worldWithout(const Ranks& leavers, unsigned seed, const std::function<void(Bootstrap&, Reports&)>& stay) {
   constexpr int kRanks = 40;
+  Meet begun(kRanks);
+  expectAllWell(world(kRanks, [&](Bootstrap& member) {
+    Reports reports;
+    std::mt19937 random(seed * 100 + static_cast<unsigned>(member.rank()));
+    member.startMonitor([&](const auto& failure) { reports.add(failure); });
+    begun.wait();
+    std::this_thread::sleep_for(drawDelay(random, 30));
+    if (isAmong(leavers, member.rank())) return member.leave();
+    stay(member, reports);
+    leaveTogether(member);
+  }));
+}
+
+TEST(BootstrapSurvivors, GoOnAfterRanksHaveLeft) {
   for (unsigned seed = 1; seed <= 4; ++seed) {
     const Ranks leavers{0, 1, 20};
-    Meet begun(kRanks);
-    expectAllWell(world(kRanks, [&](Bootstrap& member) {
-      Reports reports;
-      std::mt19937 random(seed * 100 + static_cast<unsigned>(member.rank()));
-      member.startMonitor([&](const auto& failure) { reports.add(failure); });
-      begun.wait();
-      std::this_thread::sleep_for(drawDelay(random, 30));
-      if (isAmong(leavers, member.rank())) return member.leave();
+    worldWithout(leavers, seed, [&](Bootstrap& member, Reports& reports) {
       for (const int rank : leavers) {
         for (int i = 0; i < 2000 && !member.hasLeft(rank); ++i) std::this_thread::sleep_for(5ms);
       }
       recoverWithout(member, reports, leavers, 0);
       failAndRecoverAgain(member, reports, leavers, 39);
       if (seed == 1) waitInVainAndRecoverAgain(member, reports, leavers, 2, 39);
-      leaveTogether(member);
-    }));
+    });
   }
 }
 
 TEST(BootstrapSurvivors, GoOnIfRanksLeaveWithinARecovery) {
-  constexpr int kRanks = 40;
   for (unsigned seed = 1; seed <= 6; ++seed) {
     const Ranks leavers{0, 1, 20};
-    Meet begun(kRanks);
-    expectAllWell(world(kRanks, [&](Bootstrap& member) {
-      Reports reports;
-      std::mt19937 random(seed * 100 + static_cast<unsigned>(member.rank()));
-      member.startMonitor([&](const auto& failure) { reports.add(failure); });
-      begun.wait();
-      std::this_thread::sleep_for(drawDelay(random, 30));
-      if (isAmong(leavers, member.rank())) return member.leave();
+    worldWithout(leavers, seed, [&](Bootstrap& member, Reports& reports) {
       const auto start = Clock::now();
       while (member.lost() != leavers && secondsSince(start) < 20) {
         const Outcome outcome = recoverAndMeetOthers(member, 0);
@@ -285,8 +284,7 @@ TEST(BootstrapSurvivors, GoOnIfRanksLeaveWithinARecovery) {
       EXPECT_EQ(member.lost(), leavers);
       failAndRecoverAgain(member, reports, leavers, 39);
       if (seed == 1) waitInVainAndRecoverAgain(member, reports, leavers, 2, 39);
-      leaveTogether(member);
-    }));
+    });
   }
 }
 

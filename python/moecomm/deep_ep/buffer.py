@@ -32,8 +32,8 @@ class Buffer(HighThroughput, LowLatency):
     these need decides how much: num_nvl_bytes, num_rdma_bytes and low_latency_mode are kept as attributes only.
     allow_nvlink_for_low_latency_mode=False lets the rows of low_latency_dispatch() travel by adapters or sockets even on
     one host, as MOECOMM_TRANSPORT says. allow_mnnvl is a permission that moecomm does not use. num_qps_per_rank has no
-    meaning here. enable_shrink says that ranks may be lost: see recover(). Attributes: rank, group_size, group, and the sizes. Tensors are on torch's current GPU, or on the CPU if
-    there is none: see configure().
+    meaning here. enable_shrink says that ranks may be lost: see recover(). Attributes: rank, group_size, group, and the
+    sizes. Tensors are on torch's current GPU, or on the CPU if there is none: see configure().
 
     What the calls of high throughput have in common:
 

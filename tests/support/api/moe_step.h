@@ -90,6 +90,13 @@ class MoeStep {
   void combine(int flags = 0);
   void checkDispatch();
   void checkCombine();
+  // Prepares an iteration, routes and dispatches, in every second iteration by one call.
+  void begin(int iteration) {
+    prepare(iteration);
+    if (iteration % 2 == 1) return routeDispatch();
+    route();
+    dispatch();
+  }
   // All that follows a dispatch, with its checks.
   void finish() {
     checkDispatch();
