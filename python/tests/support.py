@@ -16,6 +16,7 @@ except ImportError:
     numpy = None
 
 RANKS = 2
+DEVICE = os.environ.get("MOECOMM_TEST_DEVICE", "cpu")  # of the tests that need torch
 GUARD = 256  # bytes before and after
 FILL = 0xA5
 

@@ -11,7 +11,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from support import MISSING  # noqa: E402
+from support import DEVICE, MISSING  # noqa: E402
 from support_worlds import World  # noqa: E402
 
 try:
@@ -21,7 +21,7 @@ except ImportError:
 
 TIMEOUT_MS = 30000
 SKIP = MISSING or ("jax is not installed" if jax is None else None)
-ON_GPUS = os.environ.get("MOECOMM_TEST_DEVICE", "cpu") == "cuda"
+ON_GPUS = DEVICE == "cuda"
 GPUS = len(glob.glob("/dev/nvidia[0-9]*")) if ON_GPUS else 0
 # Where a rank keeps its rows. On GPUs each process of several sees one GPU.
 PLACE = dict(backend="cuda", device=0) if ON_GPUS else dict(backend="host")

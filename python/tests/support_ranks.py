@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from support import MISSING  # noqa: E402
+from support import DEVICE, MISSING  # noqa: E402
 from support_lost import others_than  # noqa: E402
 from support_worlds import World, preload  # noqa: E402
 
@@ -24,7 +24,6 @@ if not MISSING:
     import moecomm
 
 RANKS = 4
-DEVICE = os.environ.get("MOECOMM_TEST_DEVICE", "cpu")
 TIMEOUT_MS = 30000
 SKIP = MISSING or ("torch is not installed" if torch is None else None)
 os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # before CUDA begins. TCP between domains: docs/reference/tuning.md

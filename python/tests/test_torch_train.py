@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from support import MISSING
+from support import DEVICE, MISSING
 
 try:
     import torch
@@ -14,7 +14,6 @@ except ImportError:
     torch = None
 
 EXAMPLE = str(pathlib.Path(__file__).resolve().parents[2] / "examples/torch_train.py")
-DEVICE = os.environ.get("MOECOMM_TEST_DEVICE", "cpu")
 
 
 @unittest.skipIf(torch is None, "torch is not installed")

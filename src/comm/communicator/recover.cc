@@ -201,14 +201,16 @@ class CommRecovery {
   // Whatever a lost rank has stored has landed when its process has ended. `fresh`: windows get other memory, so what
   // lost ranks store does not matter.
   void requireGone(bool fresh) {
-    if (const std::string why = comm_.room_.window->whyFixed(); fresh && !why.empty()) {
-      throw Error(moeUnsupported, fmt::format("{}: the window of rank {} {}", kCall, comm_.rank(), why));
-    }
     for (const int rank : newlyLost()) {
       if (hostOf(rank).sameProcess(hostOf(comm_.rank()))) {
         throw Error(moeUnsupported, fmt::format("{}: rank {} was a thread of rank {}'s process, which needs its window",
                                                 kCall, rank, comm_.rank()));
       }
+    }
+    if (const std::string why = comm_.room_.window->whyFixed(); fresh && !why.empty()) {
+      throw Error(moeUnsupported, fmt::format("{}: the window of rank {} {}", kCall, comm_.rank(), why));
+    }
+    for (const int rank : newlyLost()) {
       if (memory_.rangeOf(rank) == nullptr) {
         throw Error(moeUnsupported, fmt::format("{}: rank {} has mapped the window of rank {} by CUDA IPC, and that "
                                                 "mapping has ended with its owner",
