@@ -45,6 +45,14 @@ TEST(Simulation, CarriesWorldsOfManyRanks) {
     expectGoodWorlds(Protocol::ht, Mishap::nothing, worlds.seeds, limits);
   }
 }
+// A plain dispatch has a bit for each rank in one word.
+TEST(Simulation, CarriesWorldsOfManyDecoders) {
+  test::ScenarioLimits limits;
+  limits.decodes = true;
+  limits.ranksMin = limits.ranks = 32;
+  limits.operations = 8;
+  expectGoodWorlds(Protocol::ll, Mishap::nothing, 8, limits);
+}
 TEST(Simulation, CarriesWorldsOfDecoders) {
   test::ScenarioLimits limits;
   limits.decodes = true;

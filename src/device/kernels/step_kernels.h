@@ -27,6 +27,20 @@ class RecordedBlock : public CudaBlock {
  public:
   explicit MOE_LANES RecordedBlock(const StepParams& params) : params_(params) {}
 
+  // These loops are not unrolled. A step of few tokens runs each of them once, and would jump over the other copies.
+  template <class Body>
+  MOE_LANES void forEach(int n, Body body) const {
+    __syncthreads();
+#pragma unroll 1
+    for (int i = thread(); i < n; i += threads()) body(i);
+    __syncthreads();
+  }
+  template <class Body>
+  MOE_LANES void each(int n, Body body) const {
+#pragma unroll 1
+    for (int i = threads() - 1 - thread(); i < n; i += threads()) body(i);
+  }
+
   MOE_LANES std::uint64_t follow() const {
     fetchParameters();
     followPredecessor();

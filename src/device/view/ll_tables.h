@@ -13,6 +13,9 @@ inline constexpr std::int64_t kLlTableBytesMax = 40 << 10;
 inline constexpr int kLlRouteTokensMax = 1024;
 static_assert(kLlRouteTokensMax <= kFlagRowsMax, "a flag says how many rows came");
 
+// The most ranks of a step that notes ranks in the bits of one word.
+inline constexpr int kSlotRanksMax = 32;
+
 // A block handles this many tokens at a time, one bit each, and this many rows.
 inline constexpr int kLlTokensAtOnce = 32, kLlRowsAtOnce = 16;
 
@@ -20,17 +23,19 @@ inline constexpr int kLlTokensAtOnce = 32, kLlRowsAtOnce = 16;
 struct LlTableLayout {
   // Tables of the tokens that are sent. Buckets are those of the route. The bits of ranks begin with the ranks of this
   // domain, in order; the bits of all other ranks follow, in order.
-  int earlier;   // uint32 [chunks of tokensMax][nranks] bit t: token t of the chunk precedes the block's tokens and
-                 // goes there
-  int before;    // uint32 [buckets] users among this rank's tokens before those at hand
-  int users;     // uint32 [buckets] bit t: token t of those at hand
-  int ranks;     // uint32 [kLlTokensAtOnce][rankWords] the ranks that a token goes to
-  int words;     // uint32 [kLlWords]
-  int ids;       // int32 [kLlTokensAtOnce][topk] as the handle keeps them
-  int weights;   // float [kLlTokensAtOnce][topk]
-  int lastRows;  // int32 [nranks] rows that went to each rank in the set's previous dispatch
-  int slots;     // uint64 [nranks] addresses of this rank's first slot at each rank
-  int toldTo;    // uint64 [nranks] addresses of its metadata at each rank
+  int earlier;    // uint32 [chunks of tokensMax][nranks] bit t: token t of the chunk precedes the block's tokens and
+                  // goes there
+  int before;     // uint32 [buckets] users among this rank's tokens before those at hand
+  int users;      // uint32 [buckets] bit t: token t of those at hand
+  int ranks;      // uint32 [kLlTokensAtOnce][rankWords] the ranks that a token goes to
+  int entriesTo;  // uint32 [kLlTokensAtOnce][nranks] bit k: entry k of the token is for an expert of the rank. Only
+                  // plain dispatches have it, which have at most kSlotRanksMax ranks.
+  int words;      // uint32 [kLlWords]
+  int ids;        // int32 [kLlTokensAtOnce][topk] as the handle keeps them
+  int weights;    // float [kLlTokensAtOnce][topk]
+  int lastRows;   // int32 [nranks] rows that went to each rank in the set's previous dispatch
+  int slots;      // uint64 [nranks] addresses of this rank's first slot at each rank
+  int toldTo;     // uint64 [nranks] addresses of its metadata at each rank
   // Tables of the rows that arrive.
   int rankRows;       // int32 [nranks] rows of each source
   int rankOffsets;    // int32 [nranks + 1] as in the handle
@@ -65,6 +70,7 @@ constexpr LlTableLayout layOutLlTables(const ExpertMap& map, int topk, int token
   take(at.earlier, llChunks(tokensMax) * ranks);
   take(at.before, buckets), take(at.users, buckets);
   take(at.ranks, kLlTokensAtOnce * llRankWords(ranks));
+  take(at.entriesTo, ranks <= kSlotRanksMax ? kLlTokensAtOnce * ranks : 0);
   take(at.words, kLlWords);
   take(at.ids, kLlTokensAtOnce * topk), take(at.weights, kLlTokensAtOnce * topk);
   take(at.lastRows, ranks);

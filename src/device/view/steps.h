@@ -172,8 +172,6 @@ inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
   return std::find_if(std::begin(kSteps.rows), std::end(kSteps.rows), fits)->step;
 }
 
-// The most ranks of a step that notes ranks in the bits of one word.
-inline constexpr int kSlotRanksMax = 32;
 inline constexpr int kWhole = kSendPhase | kReceivePhase;
 
 // Whether a dispatch that routes is in one domain and has nothing beside its rows but the scales of their cast. Then a

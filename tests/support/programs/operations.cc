@@ -131,7 +131,9 @@ void RouteOperation::start(int rank, Report&) {
   const bool wide = handle_.shape().wideIndex;
   GuardedBytes& ids = ids_[at(rank)] = GuardedBytes(input.experts.size() * (wide ? 8 : 4));
   for (std::size_t i = 0; i < input.experts.size(); ++i) {
-    const std::int64_t id = input.experts[i];
+    std::int64_t id = input.experts[i];
+    // An invalid id of 64 bits may have the low half of a valid one.
+    if (wide && handle_.shape().named == 0 && id >= route_->config.experts) id += (std::int64_t{1} << 32) - id;
     std::memcpy(ids.data() + i * (wide ? 8 : 4), &id, wide ? 8 : 4);  // little endian
   }
   GuardedBytes& weights = weights_[at(rank)] = GuardedBytes(input.weights.size() * 4);
@@ -268,9 +270,10 @@ void checkCounts(const HandleView& handle, const RouteConfig& config, const Arri
   for (int e = 0; e < expertCount(config, rank); ++e) {
     expect("rows per expert", handle.arriving.rowsPerExpert[e], arrivals.rowsPerExpert[at(e)]);
     expectTold("host rows per expert", handle.hostPerExpert()[e], arrivals.rowsPerExpert[at(e)]);
-    if (expertRows(handle)) expect("expert offset", handle.arriving.expertOffsets[e], arrivals.expertOffsets[at(e)]);
+    if (handle.layout != Layout::expertMajor) continue;
+    expect("expert offset", handle.arriving.expertOffsets[e], arrivals.expertOffsets[at(e)]);
   }
-  if (!expertRows(handle)) return;
+  if (handle.layout != Layout::expertMajor) return;
   expect("last expert offset", handle.arriving.expertOffsets[expertCount(config, rank)], arrivals.expertOffsets.back());
 }
 

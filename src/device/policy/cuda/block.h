@@ -143,6 +143,7 @@ class CudaBlock : public CudaWarp {
   MOE_LANES void publishAll(int n, FlagOf flagOf, Flag word) const {
     if (!gather()) return;
     cuda_flags::fence();
+#pragma unroll 1
     for (int i = lane(); i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
   }
 
@@ -151,6 +152,7 @@ class CudaBlock : public CudaWarp {
     if (!gather()) return;
     cuda_flags::fence();
     const Flag share = announcementShare(team.index == 0, team.count);
+#pragma unroll 1
     for (int i = lane(); i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), share);
   }
 
@@ -160,6 +162,7 @@ class CudaBlock : public CudaWarp {
   template <class FlagOf>
   MOE_LANES void endPublish(int n, FlagOf flagOf, Flag word) const {
     if (thread() >= kLanes) return;
+#pragma unroll 1
     for (int i = lane(); i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
   }
 
@@ -242,7 +245,7 @@ class CudaBlock : public CudaWarp {
       __syncthreads();
       if (i + 1 < n) lookUp(i + 1);
       const SumJob job = desks[i % 2].job;
-      withRowType(list.rowType(), [&](auto type) {
+      withLikelyType(list.rowType(), [&](auto type) {
         using Type = decltype(type);
         if constexpr (TakesLanded<List>) {
           const auto late = [&](int term) { return list.late(i, term); };
@@ -297,8 +300,27 @@ class CudaBlock : public CudaWarp {
     __syncthreads();
     return thread() < kLanes;
   }
+  static MOE_LANES int thread() {
+    return static_cast<int>(threadIdx.x);
+  }
+  static MOE_LANES int threads() {
+    return static_cast<int>(blockDim.x);
+  }
 
  private:
+  // Like withRowType. nvcc places the code of the last case first, so here the type of most models comes last: a step
+  // of few tokens would have to jump over the others. The sums of warps (sums.h) are slower in this order.
+  template <class Body>
+  static MOE_LANES void withLikelyType(int rowType, Body body) {
+    if (rowType == kFp32) {
+      body(Fp32{});
+    } else if (rowType == kFp16) {
+      body(Fp16{});
+    } else {
+      body(Bf16{});
+    }
+  }
+
   // Like pollAll. Code for long or failed waits is in functions of its own: a step of few tokens runs each instruction
   // once and waits for its fetch, which takes longer if such code lies between the instructions.
   template <class Take>
@@ -361,10 +383,10 @@ class CudaBlock : public CudaWarp {
   // `place`: the place that this lane has found.
   static MOE_LANES void store(const Pieces& piece, const CopyJob& job, int begin, std::uint64_t place) {
     const int quads = quadsOf(job.bytes);
+    const bool found = place != 0 && lane() < job.sinks;
 #pragma unroll 1
-    for (int sink = 0; sink < job.sinks; ++sink) {
-      auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, place, sink));
-      if (to == nullptr) continue;
+    for (unsigned left = __ballot_sync(kAll, found); left != 0; left &= left - 1) {
+      auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, place, __ffs(static_cast<int>(left)) - 1));
 #pragma unroll
       for (int u = 0; u < kPieces; ++u) {
         const int quad = begin + thread() + u * threads();
@@ -384,12 +406,6 @@ class CudaBlock : public CudaWarp {
   }
   static MOE_LANES int thirdWarp() {
     return threads() > 2 * kLanes ? 2 * kLanes : 0;
-  }
-  static MOE_LANES int thread() {
-    return static_cast<int>(threadIdx.x);
-  }
-  static MOE_LANES int threads() {
-    return static_cast<int>(blockDim.x);
   }
 };
 

@@ -132,9 +132,9 @@ MOE_LANES bool sumTiles(const Desk& desk, const SumJob& job, const Terms& terms)
 // False: a row did not land.
 template <class Type, class List, class Desk, class Terms>
 MOE_LANES bool sum(const Desk& desk, const SumJob& job, const Terms& terms) {
-  if (job.terms <= 2) return sumTiles<Type, List, 2, 4>(desk, job, terms);
-  if (job.terms <= 4) return sumTiles<Type, List, 4, 2>(desk, job, terms);
-  return sumTiles<Type, List, 8, 1>(desk, job, terms);
+  if (job.terms > 4) return sumTiles<Type, List, 8, 1>(desk, job, terms);
+  if (job.terms > 2) return sumTiles<Type, List, 4, 2>(desk, job, terms);
+  return sumTiles<Type, List, 2, 4>(desk, job, terms);
 }
 
 }  // namespace moe::block_sums

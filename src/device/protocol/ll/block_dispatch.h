@@ -208,7 +208,7 @@ class LlBlockDispatch {
     const bool good = delivers(taken), usual = good && kept.fault == 0;
     tellCountsToHost(taken, kept.ticket, usual);
     if constexpr (kPlaced) {
-      if (good && expertRows(s_.handle)) copyExpertOffsets(s_, taken.expertOffsets());
+      if (good && s_.handle.layout == Layout::expertMajor) copyExpertOffsets(s_, taken.expertOffsets());
       if (!good) describeNothing(s_.warp, s_.p, taken.filled(), WarpIndex{0, 1, 1});
     }
     if (usual) return;
@@ -239,14 +239,14 @@ class LlBlockDispatch {
         if (kMore && s_.p.describe.rowsPerExpert != nullptr) s_.p.describe.rowsPerExpert[i] = count;
         if (addsUp && s_.p.tally.callRows != nullptr) s_.p.tally.callRows[i] += count;
         if (kPlaced) h.arriving.rowsPerExpert[i] = count;
-        if (kPlaced && expertRows(h)) h.arriving.expertOffsets[i] = t_.expertOffsets()[i];
+        if (kPlaced && h.layout == Layout::expertMajor) h.arriving.expertOffsets[i] = t_.expertOffsets()[i];
       } else if (i >= others && i < others + ranks) {
         const int from = i - others;
         if (kPlaced) h.arriving.rankOffsets[from] = t_.rankOffsets()[from];
         h.hostPerRank()[from] = countWord(ticket, t_.rankRows()[from]);
       } else if (kPlaced && i == end) {
         h.arriving.rankOffsets[ranks] = rows;
-        if (expertRows(h)) h.arriving.expertOffsets[experts] = t_.expertOffsets()[experts];
+        if (h.layout == Layout::expertMajor) h.arriving.expertOffsets[experts] = t_.expertOffsets()[experts];
         laneKeepRows(rows, taken.layoutRows());
       } else if (i == told) {
         h.hostCounts->layoutRows = countWord(ticket, taken.layoutRows());

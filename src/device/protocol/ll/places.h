@@ -24,6 +24,7 @@ class LlTables {
   MOE_LANES std::uint32_t* before() const { return memory_ + at_.before; }
   MOE_LANES std::uint32_t* users() const { return memory_ + at_.users; }
   MOE_LANES std::uint32_t* ranks() const { return memory_ + at_.ranks; }
+  MOE_LANES std::uint32_t* entriesTo() const { return memory_ + at_.entriesTo; }
   MOE_LANES std::uint32_t* word(LlWord which) const { return memory_ + at_.words + which; }
   MOE_LANES std::int32_t* ids() const { return table<std::int32_t>(at_.ids); }
   MOE_LANES float* weights() const { return table<float>(at_.weights); }

@@ -116,14 +116,6 @@ class LlSlotDispatch : LlBlockDispatch<Warp, false, false, false> {
   }
 };
 
-// Computes where the group of each expert begins. All lanes of a block call it when experts have been counted. Its code
-// is separate, because most blocks do not run it.
-template <Blocks Warp>
-MOE_SELDOM void llFindExpertOffsets(Warp warp, const StepParams& p, WarpIndex w) {
-  const PlainBlock<Warp> block(warp, p, w, {});
-  LlTaken(block).findExpertOffsets();
-}
-
 // Rows go to their places. `kCasts`: they are cast when they leave, and their scales go to places too. `kMore`: rows of
 // RANK_MAJOR may stay in their slots; see also LlBlockDispatch.
 template <Blocks Warp, bool kCasts, bool kMore>
@@ -234,7 +226,9 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
         start);
     if ((taken.verdict() & (kLlRefused | kLlStranger)) != 0) return false;
     if (byExpert) {
-      if (counts) llFindExpertOffsets(s_.warp, s_.p, s_.w);
+      if (counts && h.layout == Layout::expertMajor) {
+        s_.warp.forEach(experts + 1, [&](int e) { taken.laneFindExpertOffset(e); });
+      }
       s_.warp.forEach((hand.end - hand.begin) * h.topk, [&](int i) {
         const int at = h.byTopk.of(i);
         taken.lanePlace(hand, hand.begin + at, i - at * h.topk);

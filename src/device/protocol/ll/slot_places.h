@@ -7,11 +7,9 @@
 
 namespace moe {
 
-// Calls body(number) for each bit that is set, from the lowest on.
-template <class Body>
-MOE_LANES void forBits(std::uint32_t bits, Body body) {
-  MOE_ROLLED
-  for (; bits != 0; bits &= bits - 1) body(bitCount((bits & (0u - bits)) - 1));
+// The bits below bit `n`, which is at most 31.
+MOE_LANES std::uint32_t bitsBelow(int n) {
+  return (1u << n) - 1;
 }
 
 // A block's part of each row: the whole row, or one half if two blocks share a token. Rows that are cast are divided by
@@ -47,62 +45,75 @@ struct LlSlotWords {
   }
 };
 
-// An entry and the first ids of its token, which are looked up at once; or a word.
-template <class Id>
+// An id of the caller as it was looked up, or a word. Nothing is computed from it yet, because that would wait for it.
+struct LlLookedUp {
+  std::uint32_t low, high;  // high: 0 if ids have 32 bits
+};
+
+// The caller's ids, which have 32 or 64 bits. They are read in halves, so that one code serves both, without branches.
+class LlGivenIds {
+ public:
+  MOE_LANES explicit LlGivenIds(const StepParams& p)
+      : halves_(static_cast<const std::uint32_t*>(p.route.topkIdx)), wide_(p.handle.wideIndex != 0 ? 1 : 0) {}
+
+  MOE_LANES LlLookedUp lookUp(int entry) const { return {low(entry), wide_ != 0 ? halves_[(entry << 1) + 1] : 0}; }
+  MOE_LANES std::int64_t id(const LlLookedUp& found) const {
+    const std::uint32_t high = wide_ != 0 ? found.high : 0u - (found.low >> 31);
+    return static_cast<std::int64_t>(std::uint64_t{high} << 32 | found.low);
+  }
+  MOE_LANES std::int64_t at(int entry) const { return id(lookUp(entry)); }
+  // The low half of an id. For ids that are not negative and fit into it, it is the id.
+  MOE_LANES std::uint32_t low(int entry) const { return halves_[entry << wide_]; }
+
+ private:
+  const std::uint32_t* halves_;
+  int wide_;
+};
+
+// An entry, and the low halves of the first ids of its token, which are looked up at once; or a word.
 struct LlSlotLook {
   static constexpr int kAtOnce = 8;
-  Id own;
-  Id ids[kAtOnce];
+  LlLookedUp own;
+  std::uint32_t ids[kAtOnce];
 
   static MOE_LANES LlSlotLook ofWord(std::uint32_t word) {
     LlSlotLook look;
-    look.own = static_cast<Id>(word);
+    look.own = {word, 0};
     return look;
   }
-  // `ids` are those of the entry's token.
-  static MOE_LANES LlSlotLook ofEntry(const Id* ids, int topk, int k) {
+  // `first`: the token's first entry.
+  static MOE_LANES LlSlotLook ofEntry(const LlGivenIds& ids, int first, int topk, int k) {
     LlSlotLook look;
-    look.own = ids[k];
+    look.own = ids.lookUp(first + k);
     MOE_UNROLLED
-    for (int j = 0; j < kAtOnce; ++j) look.ids[j] = j < topk ? ids[j] : Id{-1};
+    for (int j = 0; j < kAtOnce; ++j) look.ids[j] = ids.low(first + (j < topk ? j : 0));
     return look;
   }
-  MOE_LANES std::uint32_t word() const { return static_cast<std::uint32_t>(own); }
-};
+  MOE_LANES std::uint32_t word() const { return own.low; }
 
-// An entry compared with the others of its token: how many of them are for the same rank, before it and in total, and
-// whether an earlier one names the same expert. An unused or invalid entry has id -1 and no counts.
-struct LlSlotEntry {
-  int id, rank, before, all;
-  bool twice;
-
-  template <class Id>
-  static MOE_LANES LlSlotEntry of(const HandleView& h, const LlSlotLook<Id>& look, const Id* ids, int k) {
-    if (look.own < 0 || look.own >= h.map.experts) return {-1, 0, 0, 0, false};
-    LlSlotEntry entry{static_cast<int>(look.own), h.map.rankOf(static_cast<int>(look.own)), 0, 0, false};
-    const int first = h.map.first(entry.rank);
-    const auto count = static_cast<unsigned>(h.map.count(entry.rank));
-    const auto take = [&](int j, Id other) {
-      const bool same = other >= 0 && static_cast<unsigned>(static_cast<int>(other) - first) < count;
-      entry.all += same ? 1 : 0;
-      entry.before += same && j < k ? 1 : 0;
-      entry.twice = entry.twice || (j < k && other == look.own);
-    };
+  // Calls earlier(low half) for each of the first k ids of the token.
+  template <class Earlier>
+  MOE_LANES void forEarlier(const LlGivenIds& all, int first, int k, Earlier earlier) const {
     MOE_UNROLLED
-    for (int j = 0; j < LlSlotLook<Id>::kAtOnce; ++j) take(j, look.ids[j]);
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (j < k) earlier(ids[j]);
+    }
     MOE_ROLLED
-    for (int j = LlSlotLook<Id>::kAtOnce; j < h.topk; ++j) take(j, ids[j]);
-    return entry;
+    for (int j = kAtOnce; j < k; ++j) earlier(all.low(first + j));
   }
 };
 
 // Whether two of the first entries of a token name the same expert.
-MOE_LANES bool llRepeats(const LlSlotLook<std::int32_t>& look) {
+MOE_LANES bool llRepeats(const std::int32_t* ids, int topk) {
+  constexpr int kAtOnce = LlSlotLook::kAtOnce;
+  std::int32_t first[kAtOnce];
+  MOE_UNROLLED
+  for (int j = 0; j < kAtOnce; ++j) first[j] = j < topk ? ids[j] : -1;
   bool repeats = false;
   MOE_UNROLLED
-  for (int j = 1; j < look.kAtOnce; ++j) {
+  for (int j = 1; j < kAtOnce; ++j) {
     MOE_UNROLLED
-    for (int i = 0; i < j; ++i) repeats = repeats || (look.ids[i] == look.ids[j] && look.ids[j] >= 0);
+    for (int i = 0; i < j; ++i) repeats = repeats || (first[i] == first[j] && first[j] >= 0);
   }
   return repeats;
 }
@@ -132,16 +143,6 @@ MOE_SELDOM LlMergedEntry llMergedEntry(const Id* ids, const float* weights, int 
   return entry;
 }
 
-// Calls use(ids) with all ids, which have 32 or 64 bits.
-template <class Use>
-MOE_LANES void withIds(const StepParams& p, Use use) {
-  if (p.handle.wideIndex != 0) {
-    use(static_cast<const std::int64_t*>(p.route.topkIdx));
-  } else {
-    use(static_cast<const std::int32_t*>(p.route.topkIdx));
-  }
-}
-
 // Some tokens of a block, at most kLlTokensAtOnce. `kPlaced`: the layout may have places by experts. A header then has
 // the position of an entry among the entries of its expert. Buckets are the ranks, then the experts. `kMerges`: the
 // handle may merge.
@@ -162,6 +163,7 @@ class LlSlotPlaces {
       if (byExpert) t.users()[i] = 0;
     });
     warp.each(llChunks(first) * ranks, [&](int i) { t.earlier()[i] = 0; });
+    warp.each(kLlTokensAtOnce * ranks, [&](int i) { t.entriesTo()[i] = 0; });
     warp.each(2 * ranks + kLlTokensAtOnce + int{kLlWords}, [&](int i) {
       if (i < kLlTokensAtOnce) {
         t.ranks()[i] = 0;
@@ -192,27 +194,25 @@ class LlSlotPlaces {
     const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
     const int first = tokens_.begin * h_.topk;
     const std::uint32_t lost = p_.comm.state->lost[0];
-    withIds(p_, [&](const auto* ids) {
-      using Id = std::remove_cvref_t<decltype(*ids)>;
-      struct Look {
-        Id id;  // or a word
-        float weight;
-      };
-      warp_.collectBeside(
-          words + first,
-          [&](int i) -> Look {
-            if (i >= words) return {earlierId(ids, i - words), 0};
-            if (i >= entries) return {static_cast<Id>(Words::look(warp_, p_, i - entries)), 0};
-            if (i >= own) return {0, 0};
-            return {ids[first + i], p_.route.topkWeights != nullptr ? p_.route.topkWeights[first + i] : 1.0f};
-          },
-          [&](int i, const Look& look) {
-            if (i >= words) return laneCountEarlier(i - words, idOf(look.id, lost));
-            if (i < own) return laneKeep(i, idOf(look.id, lost), look.weight);
-            if (i >= entries) Words::laneKeep(warp_, t_, i - entries, static_cast<std::uint32_t>(look.id));
-          },
-          start);
-    });
+    const LlGivenIds ids(p_);
+    struct Look {
+      LlLookedUp given;
+      float weight;
+    };
+    warp_.collectBeside(
+        words + first,
+        [&](int i) -> Look {
+          if (i >= words) return {earlierId(ids, i - words), 0};
+          if (i >= entries) return {{Words::look(warp_, p_, i - entries), 0}, 0};
+          if (i >= own) return {};
+          return {ids.lookUp(first + i), p_.route.topkWeights != nullptr ? p_.route.topkWeights[first + i] : 1.0f};
+        },
+        [&](int i, const Look& look) {
+          if (i >= words) return laneCountEarlier(i - words, idOf(ids.id(look.given), lost));
+          if (i < own) return laneKeep(i, idOf(ids.id(look.given), lost), look.weight);
+          if (i >= entries) Words::laneKeep(warp_, t_, i - entries, look.given.low);
+        },
+        start);
     return *t_.word(kLlStops) == 0;
   }
   // Valid after count(): true if the set's last operation was a dispatch.
@@ -221,23 +221,18 @@ class LlSlotPlaces {
   MOE_LANES int first() const { return tokens_.begin; }
   MOE_LANES int size() const { return tokens_.end - tokens_.begin; }
   // The position of a token at hand among this rank's tokens for a rank.
-  MOE_LANES int positionOf(int at, int rank) const {
-    const int ranks = p_.comm.nranks;
-    int sum = usersBefore(at, rank);
-    MOE_ROLLED
-    for (int chunk = 0; chunk < llChunks(tokens_.begin); ++chunk) sum += bitCount(t_.earlier()[chunk * ranks + rank]);
-    return sum;
-  }
+  MOE_LANES int positionOf(int at, int rank) const { return positionOf(at, rank, t_.users()[rank]); }
   // The token's slot at `rank`; NULL: the token does not go there.
   MOE_LANES std::uint8_t* slot(int at, int rank) const {
-    if ((t_.ranks()[at] >> rank & 1) == 0) return nullptr;
-    return t_.slots()[rank] + static_cast<std::int64_t>(positionOf(at, rank)) * p_.dispatch.rowBytes;
+    const std::uint32_t users = t_.users()[rank];
+    if ((users >> at & 1) == 0) return nullptr;
+    return t_.slots()[rank] + static_cast<std::int64_t>(positionOf(at, rank, users)) * p_.dispatch.rowBytes;
   }
 
   // Stores headers to the receivers, and the handle's tables of sent rows: entries, places of destinations, and ids.
   // Each of the three kinds has warps of its own.
   MOE_LANES void storeHeaders() const {
-    const int entries = size() * h_.topk, places = size() * h_.destinationsMax;
+    const int entries = size() * h_.topk, places = size() * p_.comm.nranks;
     const int placesAt = wholeWarps<Warp>(entries), keptAt = placesAt + wholeWarps<Warp>(places);
     warp_.each(keptAt + entries, [&](int i) {
       if (i >= keptAt) return laneKeepId(i - keptAt);
@@ -249,24 +244,31 @@ class LlSlotPlaces {
  private:
   using Words = LlSlotWords<Warp>;
 
+  // `users`: the tokens at hand that go to the rank.
+  MOE_LANES int positionOf(int at, int rank, std::uint32_t users) const {
+    const int ranks = p_.comm.nranks;
+    int sum = bitCount(users & bitsBelow(at));
+    MOE_ROLLED
+    for (int chunk = 0; chunk < llChunks(tokens_.begin); ++chunk) sum += bitCount(t_.earlier()[chunk * ranks + rank]);
+    return sum;
+  }
   MOE_LANES bool byExpert() const { return kPlaced && expertRows(h_); }
   MOE_LANES bool merges() const { return kMerges && h_.merges != 0; }
   MOE_LANES int bucketOf(int expert) const { return p_.comm.nranks + expert; }
 
   // The number of tokens at hand before token `at` that use a bucket.
-  MOE_LANES int usersBefore(int at, int bucket) const { return bitCount(t_.users()[bucket] & ((1u << at) - 1)); }
+  MOE_LANES int usersBefore(int at, int bucket) const { return bitCount(t_.users()[bucket] & bitsBelow(at)); }
 
   // The id of an entry of an earlier token. -1: in a handle that merges, the entry repeats an earlier one of its token.
-  template <class Id>
-  MOE_LANES Id earlierId(const Id* ids, int entry) const {
-    const Id own = ids[entry];
+  MOE_LANES LlLookedUp earlierId(const LlGivenIds& ids, int entry) const {
+    const LlLookedUp own = ids.lookUp(entry);
     if (!byExpert() || !merges()) return own;
     const int k = entry - h_.byTopk.of(entry) * h_.topk;
-    return laneSums<8>(k, 0, [&](int j) { return ids[entry - k + j] == own ? 1 : 0; }).all != 0 ? Id{-1} : own;
+    const auto isSame = [&](int j) { return ids.at(entry - k + j) == ids.id(own) ? 1 : 0; };
+    return laneSums<8>(k, 0, isSame).all != 0 ? LlLookedUp{~0u, ~0u} : own;
   }
   // -1: unused, invalid, or of a lost rank. `lost`: a bit for each.
-  template <class Id>
-  MOE_LANES int idOf(Id given, std::uint32_t lost) const {
+  MOE_LANES int idOf(std::int64_t given, std::uint32_t lost) const {
     if (given < 0 || given >= h_.map.experts) return -1;
     const int id = static_cast<int>(given);
     return (lost >> h_.map.rankOf(id) & 1) == 0 ? id : -1;
@@ -287,34 +289,35 @@ class LlSlotPlaces {
     const int rank = h_.map.rankOf(id);
     warp_.laneOr(t_.ranks() + at, 1u << rank);
     warp_.laneOr(t_.users() + rank, 1u << at);
+    warp_.laneOr(t_.entriesTo() + at * p_.comm.nranks + rank, 1u << (i - at * h_.topk));
     if (byExpert()) warp_.laneOr(t_.users() + bucketOf(id), 1u << at);
   }
 
   // The first entry of a token for a rank stores the head too.
   MOE_LANES void laneStoreEntry(int i) const {
     const int at = h_.byTopk.of(i), k = i - at * h_.topk, id = t_.ids()[i];
-    const std::int32_t* ids = t_.ids() + i - k;
-    const auto look = LlSlotLook<std::int32_t>::ofEntry(ids, h_.topk, k);
-    LlSlotEntry entry = LlSlotEntry::of(h_, look, ids, k);
     if (id < 0) return;
+    const int rank = h_.map.rankOf(id);
+    const std::uint32_t entries = t_.entriesTo()[at * p_.comm.nranks + rank];
+    int before = bitCount(entries & bitsBelow(k)), all = bitCount(entries);
     float weight = t_.weights()[i];
-    if (mayRepeat(look)) {
-      const LlMergedEntry merged = mergedEntry(i, k, entry.rank);
+    if (mayRepeat(i - k)) {
+      const LlMergedEntry merged = mergedEntry(i, k, rank);
       if (merged.with != k) return;
-      entry.before = merged.before;
-      entry.all = merged.all;
+      before = merged.before;
+      all = merged.all;
       weight = merged.weight;
     }
-    auto* header =
-        reinterpret_cast<Quad*>(t_.toldTo()[entry.rank] + llToldHeader(p_.comm, h_, positionOf(at, entry.rank)));
-    if (entry.before == 0) warp_.laneStore(header, makeHead(tokens_.begin + at, 0, 0, p_.comm.rank, entry.all));
+    auto* header = reinterpret_cast<Quad*>(t_.toldTo()[rank] + llToldHeader(p_.comm, h_, positionOf(at, rank)));
     const int bucket = bucketOf(id);
     const int row = byExpert() ? static_cast<int>(t_.before()[bucket]) + usersBefore(at, bucket) : 0;
-    warp_.laneStore(header + 1 + entry.before, makeEntry(h_.map.local(id, entry.rank), k, weight, row));
+    warp_.laneStore(header + 1 + before, makeEntry(h_.map.local(id, rank), k, weight, row));
+    if (before == 0) warp_.laneStore(header, makeHead(tokens_.begin + at, 0, 0, p_.comm.rank, all));
   }
   // Whether a token may name an expert again. Otherwise its entries are refused by the leading block, or are different.
-  MOE_LANES bool mayRepeat(const LlSlotLook<std::int32_t>& look) const {
-    return merges() && (h_.topk > look.kAtOnce || llRepeats(look));
+  // `first`: the token's first entry.
+  MOE_LANES bool mayRepeat(int first) const {
+    return merges() && (h_.topk > LlSlotLook::kAtOnce || llRepeats(t_.ids() + first, h_.topk));
   }
   MOE_LANES LlMergedEntry mergedEntry(int i, int k, int rank) const {
     return llMergedEntry(t_.ids() + i - k, t_.weights() + i - k, h_.topk, k, h_.map.first(rank), h_.map.count(rank));
@@ -325,7 +328,7 @@ class LlSlotPlaces {
     float weight = t_.weights()[i];
     if (merges() && id >= 0) {
       const int k = i - h_.byTopk.of(i) * h_.topk;
-      if (mayRepeat(LlSlotLook<std::int32_t>::ofEntry(t_.ids() + i - k, h_.topk, k))) {
+      if (mayRepeat(i - k)) {
         const LlMergedEntry merged = mergedEntry(i, k, h_.map.rankOf(id));
         if (merged.with != k) id = idOfMerged(merged.with);
         weight = merged.weight;
@@ -334,21 +337,22 @@ class LlSlotPlaces {
     h_.sent.ids[kept] = id;
     h_.sent.weights[kept] = weight;
   }
-  // Stores place `ordinal` of a token's destinations in the handle.
+  // Stores a rank in the handle, if a token goes there: its place among the token's destinations is the number of ranks
+  // before it. The other ranks clear the places that are left.
   MOE_LANES void laneStorePlace(int i) const {
-    const int at = size() == 1 ? 0 : i / h_.destinationsMax, ordinal = i - at * h_.destinationsMax;
-    std::uint32_t left = t_.ranks()[at];
-    if (ordinal == 0) {
-      h_.sent.localCount[tokens_.begin + at] = h_.sent.destinationCount[tokens_.begin + at] = bitCount(left);
-    }
-    MOE_ROLLED
-    for (int before = 0; before < ordinal; ++before) left &= left - 1;
+    const int nranks = p_.comm.nranks, at = size() == 1 ? 0 : i / nranks, rank = i - at * nranks;
+    const std::uint32_t ranks = t_.ranks()[at];
+    const int token = tokens_.begin + at, count = bitCount(ranks), before = bitCount(ranks & bitsBelow(rank));
+    const bool goes = (ranks >> rank & 1) != 0;
+    const int ordinal = goes ? before : count + rank - before;
+    if (rank == 0) h_.sent.localCount[token] = h_.sent.destinationCount[token] = count;
+    if (ordinal >= h_.destinationsMax) return;
     Destination to{kNoRank, 0, 0, 0, 0};
-    forBits(left & (0u - left), [&](int rank) {
+    if (goes) {
       to.rank = static_cast<std::int16_t>(rank);
       to.index = positionOf(at, rank);
-    });
-    h_.sent.destinations[std::int64_t{tokens_.begin + at} * h_.destinationsMax + ordinal] = to;
+    }
+    h_.sent.destinations[std::int64_t{token} * h_.destinationsMax + ordinal] = to;
   }
 
   const Warp& warp_;
@@ -371,31 +375,22 @@ class LlSlotCounts {
   MOE_LANES bool count() const {
     const int words = wholeWarps<Warp>(p_.comm.nranks), entries = words + Words::kItems;
     const std::uint32_t lost = p_.comm.state->lost[0];
-    withIds(p_, [&](const auto* ids) {
-      using Look = LlSlotLook<std::remove_cvref_t<decltype(*ids)>>;
-      warp_.collectBeside(
-          entries + p_.dispatch.tokens * h_.topk,
-          [&](int i) {
-            if (i < words) return Look::ofWord(lastRows(i));
-            if (i < entries) return Look::ofWord(Words::look(warp_, p_, i - words));
-            const int token = h_.byTopk.of(i - entries);
-            return Look::ofEntry(ids + token * h_.topk, h_.topk, i - entries - token * h_.topk);
-          },
-          [&](int i, const Look& looked) {
-            if (i < p_.comm.nranks) t_.lastRows()[i] = static_cast<std::int32_t>(looked.word());
-            if (i < words) return;
-            if (i < entries) return Words::laneKeep(warp_, t_, i - words, looked.word());
-            const int token = h_.byTopk.of(i - entries);
-            const LlSlotEntry entry = LlSlotEntry::of(h_, looked, ids + token * h_.topk, i - entries - token * h_.topk);
-            if (entry.id >= 0 && (lost >> entry.rank & 1) != 0) return;  // counts as unused
-            const bool merged = kMerges && entry.twice && h_.merges != 0;
-            if ((entry.twice && !merged) || (entry.id < 0 && looked.own != -1)) warp_.laneOr(t_.word(kLlFaulty), 1);
-            if (entry.id < 0 || merged) return;
-            warp_.laneAdd(t_.before() + entry.id, 1);
-            if (entry.before == 0) warp_.laneAdd(t_.before() + h_.map.experts + entry.rank, 1);
-          },
-          StartNothing{});
-    });
+    const LlGivenIds ids(p_);
+    warp_.collectBeside(
+        entries + p_.dispatch.tokens * h_.topk,
+        [&](int i) {
+          if (i < words) return LlSlotLook::ofWord(lastRows(i));
+          if (i < entries) return LlSlotLook::ofWord(Words::look(warp_, p_, i - words));
+          const int first = h_.byTopk.of(i - entries) * h_.topk;
+          return LlSlotLook::ofEntry(ids, first, h_.topk, i - entries - first);
+        },
+        [&](int i, const LlSlotLook& looked) {
+          if (i < p_.comm.nranks) t_.lastRows()[i] = static_cast<std::int32_t>(looked.word());
+          if (i < words) return;
+          if (i < entries) return Words::laneKeep(warp_, t_, i - words, looked.word());
+          laneCount(ids, i - entries, looked, lost);
+        },
+        StartNothing{});
     return *t_.word(kLlStops) == 0;
   }
   MOE_LANES bool waitsForSlots() const { return *t_.word(kLlWaits) != 0; }
@@ -424,6 +419,28 @@ class LlSlotCounts {
 
  private:
   using Words = LlSlotWords<Warp>;
+
+  // `lost`: a bit for each rank.
+  MOE_LANES void laneCount(const LlGivenIds& ids, int entry, const LlSlotLook& looked, std::uint32_t lost) const {
+    const int token = h_.byTopk.of(entry), first = token * h_.topk;
+    const std::int64_t given = ids.id(looked.own);
+    const bool names = given >= 0 && given < h_.map.experts;
+    const int id = names ? static_cast<int>(given) : 0, rank = h_.map.rankOf(id);
+    if (names && (lost >> rank & 1) != 0) return;  // counts as unused
+    // An earlier id with other high bits is invalid itself, so it does not matter here that it seems to be another one.
+    const auto begin = static_cast<std::uint32_t>(h_.map.first(rank)),
+               count = static_cast<std::uint32_t>(h_.map.count(rank));
+    bool repeats = false, leads = true;
+    looked.forEarlier(ids, first, entry - first, [&](std::uint32_t earlier) {
+      repeats = repeats || earlier == looked.word();
+      leads = leads && earlier - begin >= count;
+    });
+    const bool merged = kMerges && names && repeats && h_.merges != 0;
+    if ((names && repeats && !merged) || (!names && given != -1)) warp_.laneOr(t_.word(kLlFaulty), 1);
+    if (!names || merged) return;
+    warp_.laneAdd(t_.before() + id, 1);
+    if (leads) warp_.laneAdd(t_.before() + h_.map.experts + rank, 1);  // the token's first entry for this rank
+  }
 
   MOE_LANES std::uint32_t lastRows(int rank) const {
     return rank < p_.comm.nranks ? static_cast<std::uint32_t>(*llLastRows(p_.comm, h_, rank)) : 0;

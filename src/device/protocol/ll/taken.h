@@ -187,6 +187,15 @@ struct LlTold {
   }
 };
 
+// Reports a rank whose handle differs from ours, if it is not lost. `theirs`: its terms.
+template <Core Warp>
+MOE_SELDOM bool llReportStranger(Warp warp, const StepParams& p, int from, Quad theirs) {
+  const Failure why = handleFault(termsOf(p.handle), theirs, from);
+  if (why.fault == Fault::none) return false;
+  warp.laneFail(p.comm, why);
+  return true;
+}
+
 template <class Tabled>
 class LlTaken {
  public:
@@ -246,16 +255,14 @@ class LlTaken {
   MOE_LANES LlTold laneTerms(int from) const { return LlTold::of(laneToldQuad(from, 0), laneToldQuad(from, 1)); }
   MOE_LANES void laneJudge(int from, const LlTold& terms) const {
     Quad handle = terms.quad(0);
-    std::uint32_t* verdict = t_.word(kLlVerdict);
-    if ((handle.w & kRouteRefused) != 0) block_.warp.laneOr(verdict, kLlRefused);
+    std::uint32_t verdict = (handle.w & kRouteRefused) != 0 ? kLlRefused : kLlGood;
     handle.w &= ~kRouteRefused;
-    const Failure why = handleFault(termsOf(h_), handle, from);
-    if (why.fault != Fault::none) {
-      block_.warp.laneFail(c_, why);
-      block_.warp.laneOr(verdict, kLlStranger);
-    }
+    const Quad ours = Tabled::kPlain ? h_.terms : termsOf(h_);
+    const bool same = handle.x == ours.x && handle.y == ours.y && handle.z == ours.z && handle.w == ours.w;
+    if (!same && llReportStranger(block_.warp, block_.p, from, handle)) verdict |= kLlStranger;
     const std::uint64_t told = llTermsTold(terms.quad(1));
-    if (told != block_.p.dispatch.terms && !areLost(told)) block_.warp.laneOr(verdict, kLlDiffers);
+    if (told != block_.p.dispatch.terms && !areLost(told)) verdict |= kLlDiffers;
+    if (verdict != kLlGood) block_.warp.laneOr(t_.word(kLlVerdict), verdict);
   }
   MOE_LANES LlTold laneCounts(int e) const { return laneCountsFrom(0, e); }
   MOE_LANES void laneAddUp(int e, const LlTold& counts) const {
@@ -334,8 +341,14 @@ class LlTaken {
     const int before = laneSums<8>(arrival(row).from, 0, [&](int from) { return laneToldCount(from, e); }).all;
     came[1 + n].w = static_cast<std::uint32_t>(groupOf(e) + before + entryRow(came[1 + n]));
   }
-  // Computes where the groups of experts begin. All lanes call it, with a policy whose warps are blocks.
-  MOE_LANES void findExpertOffsets() const { addUpExperts(block_.warp); }
+  // Where the group of expert e begins, or where all of them end, when experts are counted. Each lane sums for itself,
+  // because a scan makes the lanes meet several times.
+  MOE_LANES void laneFindExpertOffset(int e) const {
+    const std::int32_t* rows = t_.rowsPerExpert();
+    const bool wholeRows = h_.alignment == 1;
+    t_.expertOffsets()[e] = wholeRows ? laneSums<8>(e, 0, [&](int i) { return rows[i]; }).all
+                                      : laneSums<8>(e, 0, [&](int i) { return h_.groupRows(rows[i]); }).all;
+  }
   // The row of the layout where a row has its copy number `copy`.
   MOE_LANES int place(const LlHand& hand, int row, int copy) const {
     if (h_.layout == Layout::flat) return row;
