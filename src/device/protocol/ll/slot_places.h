@@ -289,7 +289,8 @@ class LlSlotPlaces {
     const int rank = h_.map.rankOf(id);
     warp_.laneOr(t_.ranks() + at, 1u << rank);
     warp_.laneOr(t_.users() + rank, 1u << at);
-    warp_.laneOr(t_.entriesTo() + at * p_.comm.nranks + rank, 1u << (i - at * h_.topk));
+    const int entries = at * p_.comm.nranks + rank;
+    warp_.laneOr(t_.entriesTo() + entries, 1u << (i - at * h_.topk));
     if (byExpert()) warp_.laneOr(t_.users() + bucketOf(id), 1u << at);
   }
 
