@@ -187,10 +187,12 @@ struct LlTold {
   }
 };
 
-// Reports a rank whose handle differs from ours, if it is not lost. `theirs`: its terms.
+// Reports a rank whose handle differs from ours, if it is not lost. `x` to `w`: its terms. They are no Quad, because
+// nvcc 13.0 crashes if a function that is not inlined takes one by value (compute_100, -lineinfo).
 template <Core Warp>
-MOE_SELDOM bool llReportStranger(Warp warp, const StepParams& p, int from, Quad theirs) {
-  const Failure why = handleFault(termsOf(p.handle), theirs, from);
+MOE_SELDOM bool llReportStranger(Warp warp, const StepParams& p, int from, std::uint32_t x, std::uint32_t y,
+                                 std::uint32_t z, std::uint32_t w) {
+  const Failure why = handleFault(termsOf(p.handle), {x, y, z, w}, from);
   if (why.fault == Fault::none) return false;
   warp.laneFail(p.comm, why);
   return true;
@@ -259,7 +261,9 @@ class LlTaken {
     handle.w &= ~kRouteRefused;
     const Quad ours = Tabled::kPlain ? h_.terms : termsOf(h_);
     const bool same = handle.x == ours.x && handle.y == ours.y && handle.z == ours.z && handle.w == ours.w;
-    if (!same && llReportStranger(block_.warp, block_.p, from, handle)) verdict |= kLlStranger;
+    if (!same && llReportStranger(block_.warp, block_.p, from, handle.x, handle.y, handle.z, handle.w)) {
+      verdict |= kLlStranger;
+    }
     const std::uint64_t told = llTermsTold(terms.quad(1));
     if (told != block_.p.dispatch.terms && !areLost(told)) verdict |= kLlDiffers;
     if (verdict != kLlGood) block_.warp.laneOr(t_.word(kLlVerdict), verdict);
