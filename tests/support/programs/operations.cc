@@ -132,8 +132,8 @@ void RouteOperation::start(int rank, Report&) {
   GuardedBytes& ids = ids_[at(rank)] = GuardedBytes(input.experts.size() * (wide ? 8 : 4));
   for (std::size_t i = 0; i < input.experts.size(); ++i) {
     std::int64_t id = input.experts[i];
-    // Of the invalid ids of 64 bits, every second one has the low half of a valid one.
-    if (wide && handle_.shape().named == 0 && id >= route_->config.experts && id % 2 == 0) id = std::int64_t{1} << 32;
+    // An invalid id of 64 bits may have the low half of a valid one.
+    if (wide && handle_.shape().named == 0 && id >= route_->config.experts) id += (std::int64_t{1} << 32) - id;
     std::memcpy(ids.data() + i * (wide ? 8 : 4), &id, wide ? 8 : 4);  // little endian
   }
   GuardedBytes& weights = weights_[at(rank)] = GuardedBytes(input.weights.size() * 4);
