@@ -154,12 +154,12 @@ class _Part(NamedTuple):
     fields: Tuple[str, ...]
 
 
-_LAST = len(Describe._fields) - 2  # fields before it are arrays
+_LAST = Describe._fields.index("ids")  # fields before it are arrays
 _PARTS: Dict[type, _Part] = {
     Cast: _Part(itemgetter(1, 3, 4), itemgetter(0, 2, 5, 6), ("outScales", "inputScale", "globalScale")),
     Describe: _Part(
         itemgetter(slice(_LAST)),
-        lambda part: (part[_LAST], part[_LAST + 1], part[_LAST + 1].__class__),
+        lambda part: (*part[_LAST:], *map(type, part[_LAST:])),
         tuple(map(_field_of, Describe._fields[:_LAST])),
     ),
     Payload: _Part(itemgetter(slice(2)), lambda part: (part[2], part[3], part[3].__class__), ("in", "out")),

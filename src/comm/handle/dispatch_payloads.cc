@@ -46,7 +46,7 @@ std::int64_t lastWord(std::int64_t rows, std::int64_t rowStride, std::int64_t wo
 void checkPointers(int i, const moePayload_t& payload, int tokens, const moeDispatchArgs_t& args) {
   const char *in = kPayloadInputs[i], *out = kPayloadOutputs[i];
   if (tokens > 0) requirePointer(payload.in, in, "with tokens");
-  if (args.outRowsMax > 0) requirePointer(payload.out, out, "with args.outRowsMax above 0");
+  if (args.outRows != nullptr && args.outRowsMax > 0) requirePointer(payload.out, out, "with args.outRowsMax above 0");
   if (args.outRows == nullptr && payload.out != nullptr)
     refuse(fmt::format("{} is {}, but args.outRows is NULL", out, payload.out));
   requireAligned(payload.in, in, kWordBytes);
