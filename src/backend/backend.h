@@ -74,6 +74,11 @@ class Backend {
   virtual void copyToPrivate(void* to, const void* from, std::size_t bytes, moeStream_t stream) = 0;
   // Reads words of private or window memory that peers may write at the same time.
   virtual void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) = 0;
+  // Whether a step takes notably longer if it stores to the host's memory (decision 0126).
+  virtual bool isFarFromHost() const noexcept = 0;
+  // Copies words of private memory to host-visible memory, also while steps run and write them. It waits for no step,
+  // and allocates nothing. False: the words have not come by `end`, and may come later.
+  virtual bool bringWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count, Deadline end) = 0;
   // Whether the program's kernels may be loaded at their first launch. On a GPU, such a load keeps the copies of
   // readers and writers waiting until steps end, while steps may wait for those copies (decision 0082).
   virtual bool loadsKernelsLazily() const noexcept = 0;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backend/cuda_memory.h"
+#include "backend/cuda_own_stream.h"
 #include "backend/cuda_plan.h"
 #include "backend/cuda_raii.h"
 #include "device/kernels/kernels.h"
@@ -31,7 +32,7 @@ double linkSpeed(int device) {
 class CudaBackend final : public Backend {
  public:
   CudaBackend(int device, const cudaDeviceProp& properties, bool bulk)
-      : device_(device), bulk_(bulk), dependent_(properties.major >= 9) {
+      : device_(device), bulk_(bulk), dependent_(properties.major >= 9), copies_(device) {
     machine_.major = properties.major;
     machine_.multiprocessors = properties.multiProcessorCount;
     machine_.sharedBytes = properties.sharedMemPerBlockOptin;
@@ -70,6 +71,14 @@ class CudaBackend final : public Backend {
   void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) override {
     const DeviceScope scope(device_);
     checkCuda(cudaMemcpy(to, from, count * sizeof *to, cudaMemcpyDeviceToHost), "cannot copy from the device");
+  }
+
+  bool isFarFromHost() const noexcept override { return true; }
+  bool bringWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count, Deadline end) override {
+    const DeviceScope scope(device_);
+    const CaptureIsOthers relaxed;
+    return cudaOk(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToHost, copies_.get())) &&
+           copies_.drained(end);
   }
 
   bool loadsKernelsLazily() const noexcept override { return moe::loadsKernelsLazily(); }
@@ -120,6 +129,7 @@ class CudaBackend final : public Backend {
   bool bulk_;
   // Off on a shared GPU: a kernel that waits for its predecessor would keep out another rank's kernel.
   bool dependent_;
+  OwnStream copies_;
   GpuMachine machine_;
 };
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "backend/cuda_memory.h"
-#include "backend/cuda_raii.h"
+#include "backend/cuda_own_stream.h"
 #include "device/kernels/kernels.h"
 
 namespace moe {
@@ -16,44 +16,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirst{1000};  // for the first reading
 constexpr int kReadings = 8;
-
-// While it lives, calls of this thread do not disturb captures of other threads.
-class CaptureIsOthers {
- public:
-  CaptureIsOthers() noexcept { cudaOk(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~CaptureIsOthers() { cudaOk(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  CaptureIsOthers(const CaptureIsOthers&) = delete;
-  CaptureIsOthers& operator=(const CaptureIsOthers&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
-class OwnStream {
- public:
-  explicit OwnStream(int device) {
-    const DeviceScope scope(device);
-    checkCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot create a stream for the recorder");
-  }
-  ~OwnStream() { cudaOk(cudaStreamDestroy(stream_)); }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-
-  cudaStream_t get() const { return stream_; }
-  // False if its work has not ended by `end`.
-  bool drained(Deadline end) const {
-    for (;;) {
-      const cudaError_t state = cudaStreamQuery(stream_);
-      if (state != cudaErrorNotReady) return cudaOk(state);
-      cudaGetLastError();
-      if (end.expired()) return false;
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
 
 class CudaSnapshot final : public Snapshot {
  public:

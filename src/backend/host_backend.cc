@@ -104,6 +104,12 @@ class HostBackend final : public Backend {
     }
   }
 
+  bool isFarFromHost() const noexcept override { return false; }
+  bool bringWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count, Deadline) override {
+    readWords(to, from, count);
+    return true;
+  }
+
   bool loadsKernelsLazily() const noexcept override { return false; }
   std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) override {
     return std::make_unique<HostReader>(window);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 #include <vector>
 
 #include "bootstrap/group/unique_id.h"
@@ -101,6 +102,47 @@ TEST(Handle, CapturedRoutesAreWaitedForOnlyWhileThereIsNoOther) {
   rank.spy.captures = false;
   rank.route(handle);
   EXPECT_EQ(handle.counts().rows, Alone::kTokens);
+}
+
+// A step of few tokens would take longer if it stored counts to the host's memory (decision 0126).
+TEST(Handle, CountsThatStayAreCopiedUntilTheyAreThere) {
+  Alone rank;
+  rank.spy.isFar = true;
+  Handle& handle = rank.makeHandle(moeModeLl, moeLayoutRankMajor);
+  EXPECT_EQ(rank.spy.copies, 1) << "the first copy is made before any step runs";
+  for (const int late : {0, 3}) {
+    rank.route(handle);
+    rank.spy.copies = 0;
+    rank.spy.lateCopies = late;
+    const moeCounts_t counts = handle.counts();
+    EXPECT_EQ(counts.rows, Alone::kTokens);
+    EXPECT_EQ(counts.rowsPerRank[0], Alone::kTokens);
+    for (int e = 0; e < Alone::kExperts; ++e) EXPECT_EQ(counts.rowsPerExpert[e], 1);
+    EXPECT_EQ(rank.spy.copies, late + 1);
+  }
+}
+
+TEST(Handle, CountsThatStayAreAwaitedNoLongerThanTheTimeout) {
+  Alone rank;
+  rank.spy.isFar = true;
+  Handle& handle = rank.makeHandle(moeModeLl, moeLayoutRankMajor);
+  rank.comm().setTimeout(100);
+  rank.route(handle);
+  rank.spy.lateCopies = std::numeric_limits<int>::max();
+  const auto begin = Clock::now();
+  EXPECT_EQ(resultOf([&] { handle.counts(); }), moeTimeout);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
+  rank.spy.lateCopies = 0;
+  EXPECT_EQ(handle.counts().rows, Alone::kTokens) << "the counts may come later";
+}
+
+TEST(Handle, HighThroughputCountsGoToTheHost) {
+  Alone rank;
+  rank.spy.isFar = true;
+  Handle& handle = rank.makeHandle(moeModeHt, moeLayoutFlat);
+  rank.route(handle);
+  EXPECT_EQ(handle.counts().rows, Alone::kTokens);
+  EXPECT_EQ(rank.spy.copies, 0);
 }
 
 // The table keeps its address for graphs that use it. Without a placement it is that of the even spread.

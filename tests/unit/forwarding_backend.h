@@ -27,6 +27,10 @@ class ForwardingBackend : public Backend {
   void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) override {
     host_->readWords(to, from, count);
   }
+  bool isFarFromHost() const noexcept override { return host_->isFarFromHost(); }
+  bool bringWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count, Deadline end) override {
+    return host_->bringWords(to, from, count, end);
+  }
   bool loadsKernelsLazily() const noexcept override { return host_->loadsKernelsLazily(); }
   std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) override { return host_->makeReader(window); }
   std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) override { return host_->makeWriter(window); }

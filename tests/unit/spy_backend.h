@@ -1,4 +1,5 @@
-// The host backend with two additions: it notes the calls that it gets, and its launches fail when a test wants it.
+// The host backend with some additions: it notes the calls that it gets, and when a test wants it, its launches fail, or
+// steps seem to be far from the host's memory.
 #pragma once
 
 #include <vector>
@@ -11,6 +12,9 @@ namespace moe::test {
 struct Spy {
   bool launchesFail = false;
   bool captures = false;
+  bool isFar = false;
+  int lateCopies = 0;  // the next so many copies bring nothing
+  int copies = 0;
   std::vector<Workload> asked;  // the workloads that a launch shape was asked for
   std::vector<Step> launched;
   StepParams latest{};  // parameters of the latest launched step
@@ -20,6 +24,15 @@ class SpyBackend final : public ForwardingBackend {
  public:
   explicit SpyBackend(Spy& spy) : spy_(spy) {}
 
+  bool isFarFromHost() const noexcept override { return spy_.isFar; }
+  bool bringWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count, Deadline end) override {
+    ++spy_.copies;
+    if (spy_.lateCopies > 0) {
+      --spy_.lateCopies;
+      return false;
+    }
+    return ForwardingBackend::bringWords(to, from, count, end);
+  }
   LaunchShape shapeFor(const Workload& work) const noexcept override {
     spy_.asked.push_back(work);
     return ForwardingBackend::shapeFor(work);

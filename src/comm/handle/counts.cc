@@ -11,12 +11,20 @@
 
 namespace moe {
 
+// The words that the host reads, after a copy if steps do not store to them.
+std::span<CountWord> Handle::bringCounts() {
+  CountWord* const words = &countsTold(told_.get())->rows;
+  const std::size_t count = countsOnHost_.size();
+  if (shape_.countsStay) backend().bringWords(words, &view_.counts->rows, count, Deadline::after(comm_.timeout()));
+  return {words, count};
+}
+
 // Each word shows by itself whether it has arrived.
 void Handle::waitForCounts() {
-  const std::span words(&view_.hostCounts->rows, countsOnHost_.size());
   const auto begin = std::chrono::steady_clock::now();
   std::size_t come = 0;
   for (int spins = 0;; ++spins) {
+    const std::span words = bringCounts();
     while (come < words.size()) {
       const CountWord word = std::atomic_ref(words[come]).load(std::memory_order_acquire);
       if (ticketOf(word) < tickets_.expected()) break;
@@ -48,20 +56,20 @@ moeCounts_t Handle::counts() {
   checkNotVoid("moeHandleGetCounts");
   waitForCounts();
   const auto onHost = [&](const CountWord* word) {
-    return &countsOnHost_[static_cast<std::size_t>(word - &view_.hostCounts->rows)];
+    return &countsOnHost_[static_cast<std::size_t>(word - &view_.counts->rows)];
   };
   const int rank = room_.view.rank;
   moeCounts_t counts = MOE_COUNTS_INITIALIZER;
-  counts.rows = *onHost(&view_.hostCounts->rows);
-  counts.layoutRows = *onHost(&view_.hostCounts->layoutRows);
+  counts.rows = *onHost(&view_.counts->rows);
+  counts.layoutRows = *onHost(&view_.counts->layoutRows);
   counts.localExperts = localExperts();
   counts.firstExpert = firstExpert_;
-  counts.rowsPerRank = onHost(view_.hostPerRank());
-  counts.rowsPerExpert = onHost(view_.hostPerExpert());
+  counts.rowsPerRank = onHost(view_.countsPerRank());
+  counts.rowsPerExpert = onHost(view_.countsPerExpert());
   const bool budget = shape_.rowsBudget > 0;
-  counts.rowsWanted = budget ? *onHost(view_.hostWanted(rank)) : counts.rows;
-  counts.rowsWantedPerExpert = budget ? onHost(view_.hostWanted(rank) + 1) : counts.rowsPerExpert;
-  if (shape_.expertCounts) counts.rowsOfAllExperts = onHost(view_.hostAllExperts(rank));
+  counts.rowsWanted = budget ? *onHost(view_.countsWanted(rank)) : counts.rows;
+  counts.rowsWantedPerExpert = budget ? onHost(view_.countsWanted(rank) + 1) : counts.rowsPerExpert;
+  if (shape_.expertCounts) counts.rowsOfAllExperts = onHost(view_.countsOfAllExperts(rank));
   return counts;
 }
 

@@ -31,13 +31,15 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
   Backend& backend = comm.backend();
   const std::int64_t bytes = layOutHandle(shape_, nullptr, &view_);
   block_ = backend.allocatePrivate(static_cast<std::size_t>(bytes), comm.allocator());
-  const std::int64_t countsBytes = hostCountsBytes(shape_);
-  hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(countsBytes) + kRefusedIdsBytes);
-  countsOnHost_.resize(static_cast<std::size_t>(hostCountWords(shape_)));
+  const std::int64_t told = toldBytes(shape_);
+  told_ = backend.allocateHostVisible(static_cast<std::size_t>(told) + kRefusedIdsBytes);
+  countsOnHost_.resize(static_cast<std::size_t>(countWordsOf(shape_)));
   layOutHandle(shape_, block_.get(), &view_);
   placementMemory_ = std::exchange(view_.placement, nullptr);
-  view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
-  refused_.ids = writeRefusedIds(static_cast<std::uint8_t*>(hostCounts_.get()) + countsBytes, shape_.wideIndex);
+  view_.fault = reinterpret_cast<Failure*>(told_.get());
+  if (!shape_.countsStay) view_.counts = countsTold(told_.get());
+  bringCounts();  // the first copy is slow, and waits for steps
+  refused_.ids = writeRefusedIds(told_.get() + told, shape_.wideIndex);
   view_.number = comm.takeHandleNumber(localOnly_);
   tokensBound_ = shape_.tokensMax;
   routesInDispatch_ = dispatchRoutes(view_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   // Logs how this handle was made.
   void tell(const moeHandleConfig_t& config, std::int64_t bytes) const;
   void waitForCounts();
+  std::span<CountWord> bringCounts();
   // The record of why the handle delivers nothing; none: it delivers.
   std::optional<Failure> fault() const;
   void forgetPending();
@@ -112,7 +114,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   HandleShape shape_;
   int firstExpert_;
   Room& room_;
-  Memory block_, hostCounts_;
+  Memory block_, told_;
   RefusedMemory refused_;
   Statistics statistics_;
   HandleView view_{};              // its tokensMax and terms are those of the last route

@@ -91,6 +91,7 @@ HandleShape handleShape(const moeHandleConfig_t& config, const Comm& comm, const
   shape.merges = config.duplicates == moeDuplicatesMerge;
   shape.routeWarpsMax = backend.routeWarpsMax();
   shape.tableBlocks = backend.tableBlocksMax();
+  shape.countsStay = shape.lowLatency && backend.isFarFromHost();
   // Includes padding, so that every row number fits 31 bits.
   requireRange("the rows that may arrive (nranks * tokensMax)", allTokensMax(shape), 0, Limits::kArrivingRows);
   requireRange("config.rowsBudget", config.rowsBudget, 0, allTokensMax(shape));

@@ -39,7 +39,7 @@ void Handle::tell(const moeHandleConfig_t& config, std::int64_t bytes) const {
             number(), lowLatency() ? "LL" : "HT", why, nameOfLayout(shape_.layout), shape_.named,
             localOnly_ ? ", this rank's only" : "", shape_.topk, shape_.tokensMax, where);
   log.write(moeLogDebug, "dev", "handle {}: {} bytes of private memory, {} for counts{}", number(), bytes,
-            hostCountsBytes(shape_), lowLatency() ? fmt::format(", LL buffers {}", view_.llSet) : "");
+            toldBytes(shape_), lowLatency() ? fmt::format(", LL buffers {}", view_.llSet) : "");
 }
 
 }  // namespace moe

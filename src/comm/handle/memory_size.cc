@@ -53,12 +53,13 @@ HandleShape largestShape(const CommShape& c, bool lowLatency, Layout layout, boo
 // where the largest handle has none.
 Sizes sizesOf(HandleShape shape, bool host, int threads) {
   shape.routeWarpsMax = host ? threads : kRouteBlocksMax;
+  shape.countsStay = shape.lowLatency && !host;
   HandleView view{};
   std::int64_t device = layOutHandle(shape, nullptr, &view);
   if (host && shape.lowLatency) device += std::int64_t{threads} * kLlTableBytesMax;
   const int experts = shape.map.count(0);
   return {static_cast<std::uint64_t>(device) + Statistics::bytes(shape.map.nranks, experts, true),
-          static_cast<std::uint64_t>(hostCountsBytes(shape)) + kRefusedIdsBytes};
+          static_cast<std::uint64_t>(toldBytes(shape)) + kRefusedIdsBytes};
 }
 
 Sizes largestHandle(const CommShape& c, bool host, int threads) {

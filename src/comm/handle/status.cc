@@ -16,8 +16,8 @@ static_assert(kBadArgument == moeInvalidArgument && kBadUsage == moeInvalidUsage
 // record's number is the same before and after. Acquiring loads, word by word, keep the second look after the copy. A
 // fence would do so too, but ThreadSanitizer knows no fences.
 std::optional<Failure> Handle::fault() const {
-  const std::atomic_ref ready(view_.hostCounts->fault.ready);
-  auto* from = reinterpret_cast<std::uint64_t*>(&view_.hostCounts->fault);
+  const std::atomic_ref ready(view_.fault->ready);
+  auto* from = reinterpret_cast<std::uint64_t*>(view_.fault);
   std::array<std::uint64_t, sizeof(Failure) / sizeof(std::uint64_t)> words;
   for (;;) {
     const std::uint64_t before = ready.load(std::memory_order_acquire);

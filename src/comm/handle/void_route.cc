@@ -26,7 +26,7 @@ void Handle::voidRoute() {
     settleArrivals(words);
     backend().copyToPrivate(view_.arriving.complete, words.data(), words.size() * sizeof(Flag));
   }
-  Failure& why = view_.hostCounts->fault;
+  Failure& why = *view_.fault;
   why = {};
   why.fault = Fault::voided;
   why.peer = room_.view.rank;

@@ -1,6 +1,7 @@
 #include "device/kernels/kernels.h"
 
 #include "device/kernels/kernel_choice.h"
+#include "device/rows/row_math.h"
 
 namespace moe {
 namespace {
@@ -43,9 +44,12 @@ cudaError_t load(const KernelChoice& choice, std::size_t sharedBytes) {
 
 // Loads the kernels of a step for one domain or for several.
 cudaError_t loadStep(Step step, bool far, bool bulk, std::size_t sharedBytes) {
-  cudaError_t error = load({step, far, false, false}, 0);
+  cudaError_t error = cudaSuccess;
+  for (const bool bf16 : {false, true}) {
+    if (error == cudaSuccess) error = load({step, far, false, false, bf16}, 0);
+  }
   for (const bool longRows : {false, true}) {
-    if (bulk && error == cudaSuccess) error = load({step, far, true, longRows}, sharedBytes);
+    if (bulk && error == cudaSuccess) error = load({step, far, true, longRows, false}, sharedBytes);
   }
   return error;
 }
@@ -71,7 +75,7 @@ cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape&
   const bool longRows = shape.bulk && shape.stages.bytes == kSumPiecesLong * kSumPieceBytes;
   // A step that reaches no other rank has the same kernel in one domain and in several.
   const bool far = params.comm.split() && rowOf(step).has(kFar);
-  const void* kernel = kernelOf({step, far, shape.bulk, longRows});
+  const void* kernel = kernelOf({step, far, shape.bulk, longRows, params.combine.rowType == kBf16});
   if (kernel == nullptr) return cudaErrorInvalidValue;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));

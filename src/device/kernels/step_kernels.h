@@ -22,7 +22,7 @@ MOE_LANES WarpIndex thisWarp() {
 
 // The policy of a step that works as far as possible before its predecessor has ended. Its record begins while it
 // waits.
-template <Step kStep>
+template <Step kStep, RowTypes kTypes>
 class RecordedBlock : public CudaBlock {
  public:
   explicit MOE_LANES RecordedBlock(const StepParams& params) : params_(params) {}
@@ -51,6 +51,15 @@ class RecordedBlock : public CudaBlock {
   template <class... Looked>
   MOE_LANES bool stopped(const CommView&, Looked&... looked) const {
     return anyFailures(failures_, looked...);
+  }
+  template <class ValueOf, class Take, class Meanwhile, class... Looked>
+  MOE_LANES bool collectUnlessStopped(const CommView&, int n, ValueOf valueOf, Take take, Meanwhile meanwhile,
+                                      Looked&... looked) const {
+    return collectUnless(failures_, n, valueOf, take, meanwhile, looked...);
+  }
+  template <SumList List>
+  MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
+    return reduceRowsOf<kTypes>(comm, list);
   }
   MOE_LANES void noteStart(std::uint64_t began) const {
     if (!started_) KernelRecord::begin<kStep>(params_, began);
@@ -92,7 +101,7 @@ __global__ void __launch_bounds__(plainWarpsMax(rowOf(kStep), Warp::kPuts, kMajo
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const WarpIndex w{block, blocks, blocks};
   if constexpr (rowOf(kStep).family == StepFamily::plain) {
-    const RecordedBlock<kStep> recorded(params);
+    const RecordedBlock<kStep, Warp::kRowTypes> recorded(params);
     StepCode<kStep>::run(recorded, params, w);
     return recorded.end();
   } else if constexpr (rowOf(kStep).takesBlocks()) {
@@ -146,7 +155,11 @@ const void* addressOf(Kernel* kernel) {
 
 // NULL: there is none.
 template <Step kStep>
-const void* plainKernelOf(bool far) {
+const void* plainKernelOf(bool far, bool bf16) {
+  if constexpr (rowOf(kStep).hasTypes()) {
+    if (far) return nullptr;
+    return bf16 ? addressOf(stepKernel<kStep, CudaBlockOfBf16>) : addressOf(stepKernel<kStep, CudaBlockOfOthers>);
+  }
   using Warp = std::conditional_t<rowOf(kStep).takesBlocks(), CudaBlock, CudaWarp>;
   if constexpr (rowOf(kStep).has(kFar)) {
     if (far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
@@ -177,7 +190,7 @@ const void* kernelIn(const KernelChoice& choice) {
   const void* kernel = nullptr;
   withStep<kFamily>(choice.step, [&](auto tag) {
     constexpr Step kStep = decltype(tag)::value;
-    kernel = choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep>(choice.far);
+    kernel = choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep>(choice.far, choice.bf16);
   });
   return kernel;
 }

@@ -179,8 +179,8 @@ concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n
   { warp.stopped(comm) } -> std::same_as<bool>;
   { warp.stopped(comm, looked, looked) } -> std::same_as<bool>;
 
-  // The same for one lane alone.
-  { warp.laneStopped(comm) } -> std::same_as<bool>;
+  // The same for one lane alone, as it was looked up: not 0 if so.
+  { warp.laneStopped(comm) } -> std::same_as<std::uint32_t>;
   // Returns when the words that were looked up before have arrived, so that the compiler cannot move their loads behind
   // this point.
   warp.hold(looked);
@@ -283,7 +283,8 @@ concept Gathers = Moves<Warp> && Computes<typename Warp::Wide> &&
 // The operations of steps that move rows and whose warps are blocks. Statements above about the warps of a block hold
 // for the block here.
 template <class Warp>
-concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, int n, Meeting meeting, WarpIndex team) {
+concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, const CommView& comm, int n, Meeting meeting,
+                                                            WarpIndex team, std::uint32_t& looked) {
   warp.announceRows(n, contract::FlagOf{}, contract::RowsOf{}, meeting, team);
 
   // Like forEach, but lanes do not meet. Lanes that other operations use first are used last here.
@@ -291,11 +292,16 @@ concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, int 
 
   // Like collect<1>, but also calls meanwhile() once on every lane, when the lane's first look-ups are on their way.
   warp.collectBeside(n, contract::IntOf{}, contract::Emit{}, StartNothing{});
+  // The same, and whether this rank may go on, which stopped() would say. `looked`: as there.
+  {
+    warp.collectUnlessStopped(comm, n, contract::IntOf{}, contract::Emit{}, StartNothing{}, looked)
+    } -> std::same_as<bool>;
 
-  // publishAll in two parts. It is a release of everything before the first part. Data for the second part may be
-  // looked up in between. Lanes do not meet in the second part.
+  // publishAll in parts. It is a release of everything before beginPublish. The word may be looked up in between. Lanes do
+  // not meet in endPublish. laneTarget finds a lane's flag, which takes time; it may come long before.
+  { warp.laneTarget(n, contract::FlagOf{}) } -> std::same_as<Flag*>;
   warp.beginPublish();
-  warp.endPublish(n, contract::FlagOf{}, Flag{});
+  warp.endPublish(n, contract::FlagOf{}, Flag{}, std::declval<Flag*>());
 
   // Like the same operations of Moves. Side payloads that are words may have a stride. Casts may look their places up,
   // and rows may have been read before.

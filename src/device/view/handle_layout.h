@@ -27,6 +27,7 @@ struct HandleShape {
   bool combineWeights = false;  // combines carry weights; layouts with a row per expert only
   int routeWarpsMax = 1;
   int tableBlocks = 0;  // dispatches that route: number of blocks whose tables are not in scratch memory
+  bool countsStay = false;  // the host's counts stay in the handle's memory, from where the host copies them
 };
 
 // The most tokens that all ranks together may route.
@@ -58,6 +59,19 @@ inline Quad handleTerms(const HandleShape& s) {
                              terms::kExpertCounts.packed(s.expertCounts ? 1 : 0);
   return {static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(s.tokensMax),
           static_cast<std::uint32_t>(s.alignment), static_cast<std::uint32_t>(s.rowsBudget)};
+}
+
+// The number of words that a route stores for the host, from CountWords::rows on.
+inline std::int64_t countWordsOf(const HandleShape& s) {
+  const std::int64_t experts = s.map.count(s.rank), wanted = s.rowsBudget > 0 ? 1 + experts : 0;
+  return 2 + s.map.nranks + experts + wanted + (s.expertCounts ? s.map.experts : 0);
+}
+// Memory that the host reads: HandleView::fault, then these words.
+inline std::int64_t toldBytes(const HandleShape& s) {
+  return std::int64_t{sizeof(Failure)} + countWordsOf(s) * std::int64_t{sizeof(CountWord)};
+}
+inline CountWords* countsTold(std::uint8_t* told) {
+  return reinterpret_cast<CountWords*>(told + sizeof(Failure));
 }
 
 // Sets those fields of a view that follow from its handle's shape.
@@ -142,16 +156,10 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.rails.count, rails * s.tokensMax);
   take(v.rails.to, rails * s.tokensMax * v.railDestinationsMax());
   take(v.rails.start, rails * (kHtWaves + 1));
+  CountWord* counts = nullptr;
+  take(counts, s.countsStay ? countWordsOf(s) : 0);
+  v.counts = s.countsStay ? reinterpret_cast<CountWords*>(counts) : nullptr;
   return end;
-}
-
-// The number of words that a route stores for the host, from HostCounts::rows on.
-inline std::int64_t hostCountWords(const HandleShape& s) {
-  const std::int64_t experts = s.map.count(s.rank), wanted = s.rowsBudget > 0 ? 1 + experts : 0;
-  return 2 + s.map.nranks + experts + wanted + (s.expertCounts ? s.map.experts : 0);
-}
-inline std::int64_t hostCountsBytes(const HandleShape& s) {
-  return std::int64_t{offsetof(HostCounts, rows)} + hostCountWords(s) * std::int64_t{sizeof(CountWord)};
 }
 
 }  // namespace moe

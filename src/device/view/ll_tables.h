@@ -50,7 +50,7 @@ struct LlTableLayout {
 
 // Words that a block notes. The first three are not 0 if an id is invalid, if the rank is to stop, and if the block
 // must wait for slots. The fourth is an LlVerdict.
-enum LlWord { kLlFaulty, kLlStops, kLlWaits, kLlVerdict, kLlWords };
+enum LlWord { kLlFaulty, kLlStops, kLlVerdict, kLlWords };
 
 MOE_HOST_DEVICE constexpr int llRankWords(int nranks) {
   return (nranks + 31) / 32;

@@ -81,6 +81,8 @@ struct StepRow {
   MOE_HOST_DEVICE constexpr bool places() const {
     return step == Step::llPlacedDispatch || step == Step::llPlacedMore || step == Step::llPlacedCast;
   }
+  // Whether there is a kernel for rows of bfloat16, and one for rows of other types.
+  MOE_HOST_DEVICE constexpr bool hasTypes() const { return combines() && family == StepFamily::plain; }
   // Whether some warps may move rows, and others describe them.
   MOE_HOST_DEVICE constexpr bool isDivided() const { return step == Step::htDispatch; }
 };

@@ -224,10 +224,9 @@ constexpr std::int32_t countOf(CountWord word) {
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(word));
 }
 
-// The memory in which a handle reports to the host. `fault` explains HandleState::fault. A route that changes `fault`
-// publishes it by storing `rows` afterwards. The arrays of HandleView::hostPerRank and so on lie after `layoutRows`.
-struct HostCounts {
-  Failure fault;
+// The counts that a route stores for the host. A route that changes HandleView::fault publishes it by storing `rows`
+// afterwards. The arrays of HandleView::countsPerRank and so on lie after `layoutRows`.
+struct CountWords {
   CountWord rows, layoutRows;
 };
 
@@ -263,19 +262,20 @@ struct HandleView {
   std::uint32_t ticket;  // ticket of the route that this step belongs to; see comm/handle/operation.h
   int number;            // number of this handle in its communicator, from 0
   HandleState* state;
-  HostCounts* hostCounts;
+  Failure* fault;      // explains HandleState::fault, in host-visible memory
+  CountWords* counts;  // in host-visible memory, or in the handle's (HandleShape::countsStay)
 
-  // The host's counts of this rank, `rank`: several arrays, one after the other. hostCountWords() is their total size.
-  MOE_HOST_DEVICE CountWord* hostPerRank() const { return reinterpret_cast<CountWord*>(hostCounts + 1); }
-  MOE_HOST_DEVICE CountWord* hostPerExpert() const { return hostPerRank() + map.nranks; }
+  // The host's counts of this rank, `rank`: several arrays, one after the other. countWordsOf() is their total number.
+  MOE_HOST_DEVICE CountWord* countsPerRank() const { return reinterpret_cast<CountWord*>(counts + 1); }
+  MOE_HOST_DEVICE CountWord* countsPerExpert() const { return countsPerRank() + map.nranks; }
   // With a budget: the rows that would have arrived without it: [1] in all and [localExperts] per expert.
-  MOE_HOST_DEVICE CountWord* hostWanted(int rank) const { return hostPerExpert() + map.count(rank); }
+  MOE_HOST_DEVICE CountWord* countsWanted(int rank) const { return countsPerExpert() + map.count(rank); }
   // Rows of each of all experts, if they are counted.
-  MOE_HOST_DEVICE CountWord* hostAllExperts(int rank) const {
-    return hostWanted(rank) + (rowsBudget != 0 ? 1 + map.count(rank) : 0);
+  MOE_HOST_DEVICE CountWord* countsOfAllExperts(int rank) const {
+    return countsWanted(rank) + (rowsBudget != 0 ? 1 + map.count(rank) : 0);
   }
-  MOE_HOST_DEVICE CountWord* hostCountsEnd(int rank) const {
-    return hostAllExperts(rank) + (countsExperts != 0 ? map.experts : 0);
+  MOE_HOST_DEVICE CountWord* countsEnd(int rank) const {
+    return countsOfAllExperts(rank) + (countsExperts != 0 ? map.experts : 0);
   }
   // Buckets that the route counts. Experts, ranks and, for HT across domains, domains come first; all ranks receive
   // these counts. The waves of each rank follow, if waves are by experts. The last bucket counts tokens with an invalid
@@ -349,7 +349,7 @@ struct DispatchArgs {
   int straight;                       // LL: 1: this rank's own rows are copied from `rows` to `outRows` without a slot
   CastArgs cast;
   PayloadArgs payloads;
-  std::uint8_t* outRows;  // NULL: LL RANK_MAJOR rows stay in their slots
+  std::uint8_t* outRows;  // NULL: rows stay where they arrived
   std::uint8_t* outSide;  // NULL with payloads
   std::int64_t capacity;
   std::uint64_t outRowsOffset, outSideOffset;  // window offsets; HT without staging only

@@ -45,7 +45,7 @@ bool Operation::peersDisagree() const {
 // If one rank's value differs from those of all others, the others name this rank, and it names another one.
 void Operation::checkStatus(int rank, Report& report) const {
   const HandleView handle = handle_.view(rank);
-  const Failure& kept = handle.hostCounts->fault;
+  const Failure& kept = *handle.fault;
   Fault expected = fault_.at(rank) ? fault_.fault : Fault::none;
   int culprit = fault_.culprit;
   if (hearsOverRails(rank) && !peersDisagree()) {
@@ -224,7 +224,7 @@ void checkWanted(const HandleView& handle, const Arrivals& wanted, int rank, con
   std::vector<int> expected = wanted.rowsPerExpert;
   expected.insert(expected.begin(), static_cast<int>(wanted.tokens.size()));
   const int experts = static_cast<int>(wanted.rowsPerExpert.size());
-  const CountWord* host = handle.hostWanted(rank);
+  const CountWord* host = handle.countsWanted(rank);
   for (int i = 0; i <= experts; ++i) {
     if (handle.arriving.wanted[i] == expected[at(i)] && isTold(handle, host[i], expected[at(i)])) continue;
     report.add(rank, fmt::format("{}: wanted count {} is {}, on the host {} of route {}, not {} of {}", name, i,
@@ -238,7 +238,7 @@ void checkAllExperts(const HandleView& handle, const ReferenceRoute& route, int 
   std::vector<int> expected;
   for (const Arrivals& arrivals : route.arrivals)
     expected.insert(expected.end(), arrivals.rowsPerExpert.begin(), arrivals.rowsPerExpert.end());
-  const CountWord* host = handle.hostAllExperts(rank);
+  const CountWord* host = handle.countsOfAllExperts(rank);
   for (int e = 0; e < route.config.experts; ++e) {
     if (handle.arriving.allExperts[e] == expected[at(e)] && isTold(handle, host[e], expected[at(e)])) continue;
     report.add(rank, fmt::format("{}: expert {} gets {} rows, on the host {} of route {}, not {} of {}", name, e,
@@ -256,20 +256,19 @@ void checkCounts(const HandleView& handle, const RouteConfig& config, const Arri
     expect(what, countOf(word), expected);
     expect("the route of a host's count", ticketOf(word), handle.ticket);
   };
-  const HostCounts* host = handle.hostCounts;
   expect("rows", *handle.arriving.rows, static_cast<std::int64_t>(arrivals.tokens.size()));
-  expectTold("host rows", host->rows, static_cast<std::int64_t>(arrivals.tokens.size()));
-  expectTold("host layout rows", host->layoutRows, arrivals.layoutRows);
+  expectTold("host rows", handle.counts->rows, static_cast<std::int64_t>(arrivals.tokens.size()));
+  expectTold("host layout rows", handle.counts->layoutRows, arrivals.layoutRows);
   int offset = 0;
   for (int from = 0; from < config.nranks; ++from) {
     expect("rank offset", handle.arriving.rankOffsets[from], offset);
-    expectTold("host rows per rank", handle.hostPerRank()[from], arrivals.rowsPerRank[at(from)]);
+    expectTold("host rows per rank", handle.countsPerRank()[from], arrivals.rowsPerRank[at(from)]);
     offset += arrivals.rowsPerRank[at(from)];
   }
   expect("last rank offset", handle.arriving.rankOffsets[config.nranks], offset);
   for (int e = 0; e < expertCount(config, rank); ++e) {
     expect("rows per expert", handle.arriving.rowsPerExpert[e], arrivals.rowsPerExpert[at(e)]);
-    expectTold("host rows per expert", handle.hostPerExpert()[e], arrivals.rowsPerExpert[at(e)]);
+    expectTold("host rows per expert", handle.countsPerExpert()[e], arrivals.rowsPerExpert[at(e)]);
     if (handle.layout != Layout::expertMajor) continue;
     expect("expert offset", handle.arriving.expertOffsets[e], arrivals.expertOffsets[at(e)]);
   }

@@ -210,14 +210,16 @@ TestHandle::TestHandle(TestComm& comm, const HandleShape& shape)
     shape_.rank = r;
     HandleView view{};
     memory_.emplace_back(static_cast<std::size_t>(layOutHandle(shape_, nullptr, &view)));
-    counts_.emplace_back(static_cast<std::size_t>(hostCountsBytes(shape_)));
+    told_.emplace_back(static_cast<std::size_t>(toldBytes(shape_)));
     layOutHandle(shape_, memory_.back().data(), &view);
     placements_.push_back(std::exchange(view.placement, nullptr));
     *view.state = HandleState{};
     if (shape_.arrivals) std::fill_n(view.arriving.complete, shape_.map.count(r), Flag{0});
     dispatches_.push_back(0);
-    view.hostCounts = reinterpret_cast<HostCounts*>(counts_.back().data());
-    *view.hostCounts = HostCounts{};
+    view.fault = reinterpret_cast<Failure*>(told_.back().data());
+    view.counts = countsTold(told_.back().data());
+    *view.fault = Failure{};
+    *view.counts = CountWords{};
     view.llSet = llSet;
     views_.push_back(view);
   }
@@ -238,7 +240,7 @@ void TestHandle::setPlacement(int rank, const std::optional<PlacedExperts>& plac
 
 std::string TestHandle::findStrayWrite() const {
   for (std::size_t r = 0; r < memory_.size(); ++r) {
-    if (!memory_[r].guardsAreIntact() || !counts_[r].guardsAreIntact())
+    if (!memory_[r].guardsAreIntact() || !told_[r].guardsAreIntact())
       return fmt::format("rank {}'s handle memory was written out of bounds", r);
   }
   return {};

@@ -116,7 +116,7 @@ class TestHandle {
   int domainSize_;
   int stranger_ = -1;                   // whose placements are others
   std::vector<Placement*> placements_;  // [nranks], the memory for them
-  std::vector<GuardedBytes> memory_, counts_;
+  std::vector<GuardedBytes> memory_, told_;
   std::vector<HandleView> views_;
   std::vector<std::uint64_t> dispatches_;
   std::vector<std::vector<std::uint64_t>> waits_;  // [nranks]; each is empty or [nranks]

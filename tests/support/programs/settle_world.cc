@@ -35,7 +35,7 @@ void settleHandle(TestHandle& handle, int rank) {
   why.ready = view.state->faults;
   why.fault = kVoidRoute.fault;
   why.peer = kVoidRoute.culprit;
-  view.hostCounts->fault = why;
+  *view.fault = why;
   handle.setTokensBound(rank, tokensMax);
   emptyRoute(view, tokensMax, [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); });
   if (!handle.shape().arrivals) return;

@@ -57,9 +57,13 @@ class ThreadedWarp {
     sync();
   }
 
+  template <class FlagOf>
+  Flag* laneTarget(int, FlagOf) const {
+    return nullptr;
+  }
   void beginPublish() const {}
   template <class FlagOf>
-  void endPublish(int n, FlagOf flagOf, Flag word) const {
+  void endPublish(int n, FlagOf flagOf, Flag word, Flag*) const {
     publishAll(n, flagOf, word);
   }
 
@@ -88,6 +92,12 @@ class ThreadedWarp {
   void collectBeside(int n, ValueOf valueOf, Take take, Meanwhile meanwhile) const {
     meanwhile();
     collect<1>(n, valueOf, take);
+  }
+  template <class ValueOf, class Take, class Meanwhile, class... Looked>
+  bool collectUnlessStopped(const CommView& comm, int n, ValueOf valueOf, Take take, Meanwhile meanwhile,
+                            Looked&...) const {
+    collectBeside(n, valueOf, take, meanwhile);
+    return !stopped(comm);
   }
 
   std::uint8_t* scratchMemory() const { return group_.near.data(); }
@@ -302,7 +312,7 @@ class ThreadedWarp {
     return allSay(good);
   }
 
-  bool laneStopped(const CommView& comm) const { return HostPatience::stopped(comm); }
+  std::uint32_t laneStopped(const CommView& comm) const { return HostPatience::stopped(comm) ? 1 : 0; }
   template <class... Looked>
   void hold(Looked&...) const {}
   template <class... Looked>

@@ -73,9 +73,13 @@ class SimWarp {
     each(n, body);
   }
 
+  template <class FlagOf>
+  Flag* laneTarget(int, FlagOf) const {
+    return nullptr;
+  }
   void beginPublish() const { sim_.drain(); }
   template <class FlagOf>
-  void endPublish(int n, FlagOf flagOf, Flag word) const {
+  void endPublish(int n, FlagOf flagOf, Flag word, Flag*) const {
     publishAll(n, flagOf, word);
   }
 
@@ -112,6 +116,13 @@ class SimWarp {
   void collectBeside(int n, ValueOf valueOf, Take take, Meanwhile meanwhile) const {
     meanwhile();
     collect<1>(n, valueOf, take);
+  }
+  template <class ValueOf, class Take, class Meanwhile, class... Looked>
+  bool collectUnlessStopped(const CommView& comm, int n, ValueOf valueOf, Take take, Meanwhile meanwhile,
+                            Looked&...) const {
+    const bool stops = laneStopped(comm) != 0;
+    collectBeside(n, valueOf, take, meanwhile);
+    return !stops;
   }
 
   std::uint8_t* scratchMemory() const { return nullptr; }
@@ -295,13 +306,15 @@ class SimWarp {
     return true;
   }
 
-  bool laneStopped(const CommView& comm) const { return comm.state->failuresClaimed != 0 || comm.orders->abort != 0; }
+  std::uint32_t laneStopped(const CommView& comm) const {
+    return comm.state->failuresClaimed != 0 || comm.orders->abort != 0 ? 1 : 0;
+  }
   template <class... Looked>
   void hold(Looked&...) const {}
   template <class... Looked>
   bool stopped(const CommView& comm, Looked&...) const {
     sim_.countLookUp();
-    return laneStopped(comm);
+    return laneStopped(comm) != 0;
   }
 
   void laneFail(const CommView& comm, const Failure& failure) const {

@@ -48,8 +48,13 @@ struct SideWords<List> {
   }
 };
 
+// The types of rows that the sums of a kernel can have. Kernels of few tokens are for some types only, because the code
+// of others lies in the way (decision 0126).
+enum class RowTypes { all, bf16, others };
+
 class CudaBlock : public CudaWarp {
  public:
+  static constexpr RowTypes kRowTypes = RowTypes::all;
   // The tables of 128 tokens with top-8 of 256 experts need 32 KiB. A block has 48 KiB unless the host asks for more.
   static constexpr int kScratchBytes = 40 << 10;
   static constexpr bool kWholeTokens = false;
@@ -89,23 +94,15 @@ class CudaBlock : public CudaWarp {
     __syncthreads();
   }
 
-  // Each lane looks up its next item before it takes the current one.
   template <class ValueOf, class Take, class Meanwhile>
   MOE_LANES void collectBeside(int n, ValueOf valueOf, Take take, Meanwhile meanwhile) const {
+    collectHere(n, valueOf, take, meanwhile);
     __syncthreads();
-    int i = thread();
-    decltype(valueOf(0)) value;
-    if (i < n) value = valueOf(i);
-    meanwhile();
-#pragma unroll 1
-    while (i < n) {
-      const auto now = value;
-      const int at = i;
-      i += threads();
-      if (i < n) value = valueOf(i);
-      take(at, now);
-    }
-    __syncthreads();
+  }
+  template <class ValueOf, class Take, class Meanwhile, class... Looked>
+  MOE_LANES bool collectUnlessStopped(const CommView& comm, int n, ValueOf valueOf, Take take, Meanwhile meanwhile,
+                                      Looked&... looked) const {
+    return collectUnless(lookAtFailures(comm), n, valueOf, take, meanwhile, looked...);
   }
 
   MOE_LANES std::uint8_t* scratchMemory() const {
@@ -160,21 +157,27 @@ class CudaBlock : public CudaWarp {
     if (thread() < kLanes) cuda_flags::fence();
   }
   template <class FlagOf>
-  MOE_LANES void endPublish(int n, FlagOf flagOf, Flag word) const {
+  MOE_LANES Flag* laneTarget(int n, FlagOf flagOf) const {
+    return thread() < kLanes && thread() < n ? flagOf(thread()) : nullptr;
+  }
+  // `first`: as laneTarget() gave it.
+  template <class FlagOf>
+  MOE_LANES void endPublish(int n, FlagOf flagOf, Flag word, Flag* first) const {
+    if (first != nullptr) cuda_flags::storeRelaxed(first, word);
     if (thread() >= kLanes) return;
 #pragma unroll 1
-    for (int i = lane(); i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
+    for (int i = lane() + kLanes; i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
   }
 
   template <class FlagOf, class MoreOf>
   MOE_LANES void announceRows(int n, FlagOf flagOf, MoreOf moreOf, Meeting, WarpIndex team) const {
-    if (!gather()) return;
     const Flag share = rowsShare(team.index == 0, team.count);
     const auto shareOf = [&](int i) { return share + static_cast<Flag>(std::int64_t{moreOf(i)}); };
-    // These are looked up before the fence, because the fence takes long.
-    const bool tells = lane() < n;
+    // These are looked up before the lanes meet, because all wait for the fence.
+    const bool tells = thread() < kLanes && thread() < n;
     Flag* const flag = tells ? flagOf(lane()) : nullptr;
     const Flag first = tells ? shareOf(lane()) : 0;
+    if (!gather()) return;
     cuda_flags::fence();
     if (tells) cuda_flags::addRelaxed(flag, first);
 #pragma unroll 1
@@ -230,6 +233,10 @@ class CudaBlock : public CudaWarp {
   // A thread of another CUDA warp looks up the rest.
   template <SumList List>
   MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
+    return reduceRowsOf<RowTypes::all>(comm, list);
+  }
+  template <RowTypes kTypes, SumList List>
+  MOE_LANES bool reduceRowsOf(const CommView& comm, const List& list) const {
     __shared__ block_sums::Desk<Weighted<List>> desks[2];
     const int n = list.count(), termsMax = list.termsMax();
     const int last = threads() - 1 - thread();
@@ -245,7 +252,7 @@ class CudaBlock : public CudaWarp {
       __syncthreads();
       if (i + 1 < n) lookUp(i + 1);
       const SumJob job = desks[i % 2].job;
-      withLikelyType(list.rowType(), [&](auto type) {
+      withTypeOf<kTypes>(list.rowType(), [&](auto type) {
         using Type = decltype(type);
         if constexpr (TakesLanded<List>) {
           const auto late = [&](int term) { return list.late(i, term); };
@@ -300,6 +307,13 @@ class CudaBlock : public CudaWarp {
     __syncthreads();
     return thread() < kLanes;
   }
+  // collectUnlessStopped with `failures` as lookAtFailures() gave it.
+  template <class ValueOf, class Take, class Meanwhile, class... Looked>
+  MOE_LANES bool collectUnless(std::uint32_t failures, int n, ValueOf valueOf, Take take, Meanwhile meanwhile,
+                               Looked&... looked) const {
+    collectHere(n, valueOf, take, meanwhile);
+    return !anyFailures(failures, looked...);
+  }
   static MOE_LANES int thread() {
     return static_cast<int>(threadIdx.x);
   }
@@ -308,13 +322,32 @@ class CudaBlock : public CudaWarp {
   }
 
  private:
-  // Like withRowType. nvcc places the code of the last case first, so here the type of most models comes last: a step
-  // of few tokens would have to jump over the others. The sums of warps (sums.h) are slower in this order.
-  template <class Body>
-  static MOE_LANES void withLikelyType(int rowType, Body body) {
-    if (rowType == kFp32) {
+  // Each lane looks up its next item before it takes the current one.
+  template <class ValueOf, class Take, class Meanwhile>
+  MOE_LANES void collectHere(int n, ValueOf valueOf, Take take, Meanwhile meanwhile) const {
+    __syncthreads();
+    int i = thread();
+    decltype(valueOf(0)) value;
+    if (i < n) value = valueOf(i);
+    meanwhile();
+#pragma unroll 1
+    while (i < n) {
+      const auto now = value;
+      const int at = i;
+      i += threads();
+      if (i < n) value = valueOf(i);
+      take(at, now);
+    }
+  }
+
+  // Like withRowType.
+  template <RowTypes kTypes, class Body>
+  static MOE_LANES void withTypeOf(int rowType, Body body) {
+    if constexpr (kTypes == RowTypes::bf16) {
+      body(Bf16{});
+    } else if (rowType == kFp32) {
       body(Fp32{});
-    } else if (rowType == kFp16) {
+    } else if (kTypes == RowTypes::others || rowType == kFp16) {
       body(Fp16{});
     } else {
       body(Bf16{});
@@ -407,6 +440,13 @@ class CudaBlock : public CudaWarp {
   static MOE_LANES int thirdWarp() {
     return threads() > 2 * kLanes ? 2 * kLanes : 0;
   }
+};
+
+struct CudaBlockOfBf16 : CudaBlock {
+  static constexpr RowTypes kRowTypes = RowTypes::bf16;
+};
+struct CudaBlockOfOthers : CudaBlock {
+  static constexpr RowTypes kRowTypes = RowTypes::others;
 };
 
 MOE_LANES CudaBlock CudaWarp::wide() const {

@@ -199,8 +199,8 @@ class CudaWarp {
     return good;
   }
 
-  MOE_LANES bool laneStopped(const CommView& comm) const {
-    return cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0;
+  MOE_LANES std::uint32_t laneStopped(const CommView& comm) const {
+    return cuda_flags::loadRelaxed(&comm.state->failuresClaimed);
   }
   template <class... Looked>
   MOE_LANES void hold(Looked&... looked) const {

@@ -43,9 +43,13 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) body(i);
   }
 
+  template <class FlagOf>
+  Flag* laneTarget(int, FlagOf) const {
+    return nullptr;
+  }
   void beginPublish() const {}
   template <class FlagOf>
-  void endPublish(int n, FlagOf flagOf, Flag word) const {
+  void endPublish(int n, FlagOf flagOf, Flag word, Flag*) const {
     publishAll(n, flagOf, word);
   }
 
@@ -66,6 +70,12 @@ class HostWarpOver {
   void collectBeside(int n, ValueOf valueOf, Take take, Meanwhile meanwhile) const {
     meanwhile();
     collect<1>(n, valueOf, take);
+  }
+  template <class ValueOf, class Take, class Meanwhile, class... Looked>
+  bool collectUnlessStopped(const CommView& comm, int n, ValueOf valueOf, Take take, Meanwhile meanwhile,
+                            Looked&...) const {
+    collectBeside(n, valueOf, take, meanwhile);
+    return !HostPatience::stopped(comm);
   }
 
   std::uint8_t* scratchMemory() const { return nullptr; }
@@ -240,7 +250,7 @@ class HostWarpOver {
   }
 
   // True if this rank has failed or was told to stop: the step has nothing to do any more.
-  bool laneStopped(const CommView& comm) const { return HostPatience::stopped(comm); }
+  std::uint32_t laneStopped(const CommView& comm) const { return HostPatience::stopped(comm) ? 1 : 0; }
   template <class... Looked>
   void hold(Looked&...) const {}
   template <class... Looked>

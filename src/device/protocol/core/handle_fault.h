@@ -37,7 +37,7 @@ MOE_LANES std::uint32_t faultAmong(const AnySession auto& s, Range ranks, FaultO
 
 MOE_LANES void laneKeepFault(const HandleView& h, const Failure& why) {
   if (h.state->fault != 0) return;
-  h.hostCounts->fault = why;
+  *h.fault = why;
   h.state->fault = resultOf(why);
   ++h.state->faults;
 }
@@ -51,13 +51,13 @@ MOE_LANES void keepFirstFault(const Warp& warp, const HandleView& h, Range ranks
     if (before == 0 && isBad(i) != 0) laneKeepFault(h, faultOf(ranks.begin + i));
   });
   warp.publishAll(
-      1, [&](int) { return &h.hostCounts->fault.ready; }, h.state->faults);
+      1, [&](int) { return &h.fault->ready; }, h.state->faults);
 }
 template <Core Warp>
 MOE_LANES void keepFault(const Warp& warp, const HandleView& h, const Failure& why) {
   warp.forEach(1, [&](int) { laneKeepFault(h, why); });
   warp.publishAll(
-      1, [&](int) { return &h.hostCounts->fault.ready; }, h.state->faults);
+      1, [&](int) { return &h.fault->ready; }, h.state->faults);
 }
 
 }  // namespace moe

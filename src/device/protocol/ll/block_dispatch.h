@@ -23,6 +23,15 @@ struct PlainBlock : LlBlock<Warp, true> {
   using LlBlock<Warp, true>::LlBlock;
 };
 
+// For a dispatch that follows a dispatch of the same set. The first block also tells others that slots are free.
+template <Moves Warp>
+MOE_SELDOM bool llAwaitSlots(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
+  const LlSession<Warp> s(warp, p, w, operation);
+  const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llFree);
+  tellFree(s, free);
+  return s.waitForAll(free, s.epoch, Phase::dispatchSlots);
+}
+
 // `kPlaced`: the receivers move rows to places, perhaps by experts. `kCasts`: rows are cast when they leave. `kMore`:
 // the handle may merge, and the last block fills arrays for the caller (asksForMore).
 template <Blocks Warp, bool kPlaced, bool kCasts, bool kMore>
@@ -56,8 +65,16 @@ class LlBlockDispatch {
     return kCasts ? static_cast<std::uint32_t>(d.cast.elements) * unitBytes(d) : d.rowBytes;
   }
 
+  // The epoch is not known before rows have left: to compute it at once would be to wait for a look-up.
   MOE_LANES LlBlockDispatch(const Warp& warp, const StepParams& p, WarpIndex w, const Share& share)
-      : s_(warp, p, w), t_(warp, p, w, s_.operation()), share_(share) {}
+      : LlBlockDispatch(warp, p, w, share, {llChannel(kLlDispatchChannel, p.handle.llSet), 0, 0}) {}
+  MOE_LANES LlBlockDispatch(const Warp& warp, const StepParams& p, WarpIndex w, const Share& share,
+                            const Operation& operation)
+      : s_(warp, p, w, operation),
+        t_(warp, p, w, operation),
+        share_(share),
+        started_(p.comm.state->epoch[operation.channel]),
+        uncombined_(p.comm.state->llUncombined[p.handle.llSet]) {}
 
   // Dispatch: a class that derives from this one.
   template <class Dispatch>
@@ -67,8 +84,9 @@ class LlBlockDispatch {
     const Share share(p.dispatch, p.comm, w);
     Places::prepare(warp, p, tables, share.first);
     const std::uint64_t began = warp.follow();
-    const Dispatch dispatch(warp, p, w, share);
+    Dispatch dispatch(warp, p, w, share);
     if (!dispatch.send(began)) return;
+    dispatch.s_.epoch = dispatch.t_.epoch = dispatch.epoch();
     warp.noteStart(began);
     dispatch.receive();
   }
@@ -131,7 +149,7 @@ class LlBlockDispatch {
   MOE_LANES bool send(std::uint64_t began) const {
     MOE_ROLLED
     for (int first = share_.first; first < share_.end || (s_.w.index == 0 && first == share_.first);) {
-      if (first != share_.first) Places::prepareAgain(s_.warp, s_.p, t_, first);
+      if (first != share_.first) Places::prepareAgain(s_.warp, s_.p, s_.w.index, first);
       const int end = share_.end - first < kLlTokensAtOnce ? share_.end : first + kLlTokensAtOnce;
       const Places places(s_.warp, s_.p, t_, {first, end});
       if (!leave(Leaving{*this, places, began})) return false;
@@ -154,24 +172,30 @@ class LlBlockDispatch {
   // ones look up where rows go.
   template <class Start>
   MOE_LANES bool mayGo(const Places& places, std::uint64_t began, Start start) const {
-    if (!places.count(start)) return false;
-    if (places.waitsForSlots() && !waitForSlots(began)) return false;
+    std::uint32_t waits = uncombined_;
+    if (!places.count(start, waits)) return false;
+    if (waits != 0 && !waitForSlots(began)) return false;
     if (share_.sharer == 0) places.storeHeaders();
     return true;
   }
   MOE_LANES bool tellCounts(std::uint64_t began) const {
-    if (share_.first < share_.end) Places::prepareAgain(s_.warp, s_.p, t_, 0);
+    if (share_.first < share_.end) Places::prepareAgain(s_.warp, s_.p, s_.w.index, 0);
     const Counts counts(s_.warp, s_.p, t_);
-    if (!counts.count()) return false;
-    if (counts.waitsForSlots() && !waitForSlots(began)) return false;
+    std::uint32_t waits = uncombined_;
+    if (!counts.count(waits)) return false;
+    if (waits != 0 && !waitForSlots(began)) return false;
     counts.store();
     return true;
   }
   MOE_LANES bool waitForSlots(std::uint64_t began) const {
     s_.warp.noteStart(began);
-    const std::uint64_t free = llFlags(s_.comm, s_.handle, s_.comm.at.llFree);
-    tellFree(s_, free);
-    return s_.waitForAll(free, s_.epoch, Phase::dispatchSlots);
+    return llAwaitSlots(s_.warp, s_.p, s_.w, {s_.channel, epoch(), 0});
+  }
+  // Valid when started_ has come. Holding it keeps the compiler from adding earlier.
+  MOE_LANES std::uint64_t epoch() const {
+    std::uint64_t started = started_;
+    s_.warp.hold(started);
+    return started + 1;
   }
 
   // ---- Counts and faults, which the last block keeps
@@ -187,9 +211,17 @@ class LlBlockDispatch {
     return kept;
   }
 
-  // One lane of the last block calls it when the flags of all ranks have come. This rank's own rows are there too.
-  MOE_LANES void noteSent() const {
-    s_.warp.each(1, [&](int) { llLaneNoteSent(s_, false); });
+  // Lanes of the last block keep counts for the handle and for the host as soon as they know them. If the route turns
+  // out to be refused, other counts follow.
+  MOE_LANES void laneKeepExpert(const Taken& taken, const Kept& kept, int e) const {
+    const std::int32_t count = taken.laneAddUpExpert(e);
+    s_.handle.arriving.rowsPerExpert[e] = count;
+    s_.handle.countsPerExpert()[e] = countWord(kept.ticket, count);
+  }
+  // `rank` may be the number of ranks. `before`: the rows of the ranks before it.
+  MOE_LANES void laneKeepRank(const Kept& kept, int rank, int before) const {
+    s_.handle.arriving.rankOffsets[rank] = before;
+    if (rank < s_.comm.nranks) s_.handle.countsPerRank()[rank] = countWord(kept.ticket, t_.rankRows()[rank]);
   }
 
   // Valid after the look-ups: whether rows go to their places.
@@ -206,60 +238,56 @@ class LlBlockDispatch {
       return llMakeEmptyRoute(s_.warp, s_.p, WarpIndex{0, 1, 1}, s_.operation());
     }
     const bool good = delivers(taken), usual = good && kept.fault == 0;
-    tellCountsToHost(taken, kept.ticket, usual);
+    tellCounts(taken, kept.ticket, usual);
     if constexpr (kPlaced) {
       if (good && s_.handle.layout == Layout::expertMajor) copyExpertOffsets(s_, taken.expertOffsets());
-      if (!good) describeNothing(s_.warp, s_.p, taken.filled(), WarpIndex{0, 1, 1});
     }
-    if (usual) return;
-    s_.warp.forEach(0, [](int) {});
-    beginRoute(s_);
-    if (kMore && !good) describeNoArrivals(s_.warp, s_.p);
-    if (!good) llKeepFault(s_.warp, s_.p, taken.layoutRows());
-    tellRows(s_, taken.rows(), true);
+    if (!usual) endUnusually(s_.warp, s_.p, s_.w, s_.operation(), good);
   }
-  // For one lane: keeps the number of rows that arrive, for the handle.
-  MOE_LANES void laneKeepRows(int rows, int layout) const {
-    const HandleView& h = s_.handle;
-    *h.arriving.rows = h.sent.flatRowsOf[s_.comm.rank] = rows;
-    h.sent.layoutRowsOf[s_.comm.rank] = layout;
+  // Ends a route that ends a fault, or, if it is not `good`, one whose rows do not fit.
+  static MOE_SELDOM void endUnusually(Warp warp, const StepParams& p, WarpIndex w, Operation operation, bool good) {
+    const Tables t(warp, p, w, operation);
+    const Taken taken(t);
+    if (kPlaced && !good) describeNothing(warp, p, taken.filled(), WarpIndex{0, 1, 1});
+    warp.forEach(0, [](int) {});
+    beginRoute(t);
+    if (kMore && !good) describeNoArrivals(warp, p);
+    if (!good) llKeepFault(warp, p, taken.layoutRows());
+    tellRows(t, taken.rows(), true);
   }
-  // Stores the counts for the host, and for the handle where that has not been done. The host gets `rows` only if this
-  // call `ends` the route, because nothing else changes after it.
-  MOE_LANES void tellCountsToHost(const Taken& taken, std::uint32_t ticket, bool ends) const {
+  // Stores the counts that were not known before the verdict. The host gets `rows` only if this call `ends` the route,
+  // because nothing else changes after it.
+  MOE_LANES void tellCounts(const Taken& taken, std::uint32_t ticket, bool ends) const {
     const HandleView& h = s_.handle;
-    const int rows = taken.rows();
+    const int rows = taken.rows(), experts = h.map.count(s_.comm.rank);
+    const bool grouped = kPlaced && h.layout == Layout::expertMajor;
     const bool addsUp = kMore && s_.comm.waits == nullptr && delivers(taken);
-    const int ranks = s_.comm.nranks, experts = h.map.count(s_.comm.rank);
-    const int others = wholeWarps<Warp>(experts), end = others + wholeWarps<Warp>(ranks), told = end + Warp::kLanes;
+    const int told = kMore || grouped ? wholeWarps<Warp>(experts + 1) : 0;
     s_.warp.each(told + 1, [&](int i) {
-      if (i < experts) {
+      if (i < told) {
+        if (i > experts) return;
+        if (grouped) h.arriving.expertOffsets[i] = t_.expertOffsets()[i];
+        if (!kMore || i == experts) return;
         const std::int32_t count = t_.rowsPerExpert()[i];
-        h.hostPerExpert()[i] = countWord(ticket, count);
-        if (kMore && s_.p.describe.rowsPerExpert != nullptr) s_.p.describe.rowsPerExpert[i] = count;
+        if (s_.p.describe.rowsPerExpert != nullptr) s_.p.describe.rowsPerExpert[i] = count;
         if (addsUp && s_.p.tally.callRows != nullptr) s_.p.tally.callRows[i] += count;
-        if (kPlaced) h.arriving.rowsPerExpert[i] = count;
-        if (kPlaced && h.layout == Layout::expertMajor) h.arriving.expertOffsets[i] = t_.expertOffsets()[i];
-      } else if (i >= others && i < others + ranks) {
-        const int from = i - others;
-        if (kPlaced) h.arriving.rankOffsets[from] = t_.rankOffsets()[from];
-        h.hostPerRank()[from] = countWord(ticket, t_.rankRows()[from]);
-      } else if (kPlaced && i == end) {
-        h.arriving.rankOffsets[ranks] = rows;
-        if (h.layout == Layout::expertMajor) h.arriving.expertOffsets[experts] = t_.expertOffsets()[experts];
-        laneKeepRows(rows, taken.layoutRows());
-      } else if (i == told) {
-        h.hostCounts->layoutRows = countWord(ticket, taken.layoutRows());
-        if (!ends) return;
-        h.state->routes = ticket;
-        s_.warp.laneStore(&h.hostCounts->rows, countWord(ticket, rows));
+        return;
       }
+      const int layout = taken.layoutRows();
+      *h.arriving.rows = h.sent.flatRowsOf[s_.comm.rank] = rows;
+      h.sent.layoutRowsOf[s_.comm.rank] = layout;
+      h.counts->layoutRows = countWord(ticket, layout);
+      if (!ends) return;
+      h.state->routes = ticket;
+      s_.warp.laneStore(&h.counts->rows, countWord(ticket, rows));
     });
   }
 
-  const S s_;
-  const Tables t_;
+  S s_;
+  Tables t_;
   const Share share_;
+  const std::uint64_t started_;     // the epoch before this one
+  const std::uint32_t uncombined_;  // not 0: the set's last operation was a dispatch
 };
 
 }  // namespace moe

@@ -71,7 +71,9 @@ struct LlSession : Session<Warp> {
   const DispatchArgs& args;
 
   MOE_LANES LlSession(const Warp& policy, const StepParams& params, WarpIndex index)
-      : Session<Warp>(policy, params, index, operationOf(params)), args(params.dispatch) {}
+      : LlSession(policy, params, index, operationOf(params)) {}
+  MOE_LANES LlSession(const Warp& policy, const StepParams& params, WarpIndex index, const Operation& operation)
+      : Session<Warp>(policy, params, index, operation), args(params.dispatch) {}
 
   static MOE_LANES Operation operationOf(const StepParams& params) {
     const Channel channel = llChannel(kLlDispatchChannel, params.handle.llSet);

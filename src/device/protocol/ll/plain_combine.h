@@ -35,27 +35,44 @@ struct LlCombineWords {
   std::uint64_t epoch, number;
   std::uint32_t uncombined, used, fault;
 
-  // `counts`: for each channel, the number of operations that hand over rows as this one does.
-  MOE_LANES LlCombineWords(const StepParams& p, const std::uint64_t* counts)
-      : epoch(p.comm.state->epoch[combineChannel(p.handle)]),
-        number(counts[combineChannel(p.handle)]),
+  explicit MOE_LANES LlCombineWords(const StepParams& p)
+      : epoch(p.comm.state->epoch[channelOf(p)]),
+        number(p.comm.state->handed[0][channelOf(p)]),
         uncombined(p.comm.state->llUncombined[p.handle.llSet]),
         used(p.comm.state->llUsed[p.handle.llSet]),
         fault(p.handle.state->fault) {}
 
   MOE_LANES void hold(const auto& warp) { warp.hold(epoch, number, uncombined, used, fault); }
-  MOE_LANES Operation operation(const StepParams& p) const { return {combineChannel(p.handle), epoch + 1, number + 1}; }
+  // Computes from the words, and so waits for them.
+  MOE_LANES Operation operation(const StepParams& p) const { return {channelOf(p), epoch + 1, number + 1}; }
+
+  static MOE_LANES Channel channelOf(const StepParams& p) { return llChannel(kLlCombineChannel, p.handle.llSet); }
 };
 
-// Sends a word to all ranks. It has no fence, so the data that the word announces must have been released before.
-MOE_LANES void llTell(const Combining auto& s, const std::uint64_t& area, Flag word) {
-  const CommView& c = s.comm;
-  s.warp.endPublish(
-      c.domainSize, [&](int i) { return c.template in<Flag>(c.domainFirst + i, area) + c.rank; }, word);
-}
+// A word that this rank sends to all ranks. It has no fence, so the data that the word announces must have been released
+// before.
+template <Blocks Warp>
+class LlTargets {
+ public:
+  // `area`: the flags of all ranks in a window. Lanes find their flags here.
+  MOE_LANES LlTargets(const Warp& warp, const CommView& c, std::uint64_t area)
+      : warp_(warp), c_(c), area_(area), first_(warp.laneTarget(c.domainSize, flags())) {}
+
+  MOE_LANES void tell(Flag word) const { warp_.endPublish(c_.domainSize, flags(), word, first_); }
+
+ private:
+  MOE_LANES auto flags() const {
+    return [c = &c_, area = area_](int i) { return c->template in<Flag>(c->domainFirst + i, area) + c->rank; };
+  }
+
+  const Warp& warp_;
+  const CommView& c_;
+  std::uint64_t area_;
+  Flag* first_;
+};
 // The word itself contains the terms.
 MOE_LANES void llTellTerms(const Combining auto& s) {
-  llTell(s, llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), flagWord(s.epoch, s.args.terms));
+  LlTargets(s.warp, s.comm, llFlags(s.comm, s.handle, s.comm.at.llCombineSizes)).tell(flagWord(s.epoch, s.args.terms));
 }
 // Waits for the terms of all ranks. Terms that differ are reported. False: they did not come.
 MOE_LANES bool llAwaitTerms(const Combining auto& s) {
@@ -78,61 +95,65 @@ class LlSlotCombine {
   static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex warpOfAll) {
     const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
     const LlShare share = LlShare::of(p.combine.tokens, w.count > 1, w);
+    const LlTargets ready(warp, p.comm, llFlags(p.comm, p.handle, p.comm.at.llCombineReady));
     const std::uint64_t began = warp.follow();
-    LlCombineWords words(p, p.comm.state->handed[goesInWaves(p.handle) ? 1 : 0]);
+    LlCombineWords words(p);
     if (w.index == 0) {
       warp.beginPublish();  // other ranks wait for this rank's word alone
       words.hold(warp);
     }
-    LlSlotCombine(warp, p, w, share, words).run(began, words);
+    LlSlotCombine(warp, p, w, share, ready, words).run(began);
   }
 
  private:
+  using S = CombineSession<Warp>;
+
   MOE_LANES LlSlotCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlShare& share,
-                          const LlCombineWords& words)
-      : s_(warp, p, w, words.operation(p)), share_(share) {}
+                          const LlTargets<Warp>& ready, LlCombineWords& words)
+      : warp_(warp), p_(p), w_(w), share_(share), ready_(ready), words_(words) {}
+
+  // Valid when the words have come.
+  MOE_LANES S session() const { return {warp_, p_, w_, words_.operation(p_)}; }
 
   // All flags are sent and awaited in mayRead, while the last lanes look up rows.
-  MOE_LANES void run(std::uint64_t began, const LlCombineWords& words) const {
+  MOE_LANES void run(std::uint64_t began) const {
     bool silent = false;
-    const LlRowPart part = LlRowPart::of(share_, s_.args.rowBytes);
-    const Sums sums{*this, began, words.uncombined, words.fault, silent, biasCount(s_.args), part};
-    if (!s_.warp.reduceRows(s_.comm, sums)) return;
-    if (isLast(s_.w) && llAwaitTerms(s_)) endCombineSend<true>(s_, silent);
+    const Sums sums{*this, began, silent, biasCount(p_.combine), LlRowPart::of(share_, p_.combine.rowBytes)};
+    if (!warp_.reduceRows(p_.comm, sums) || !isLast(w_)) return;
+    const S s = session();
+    if (llAwaitTerms(s)) endCombineSend<true>(s, silent);
   }
-  MOE_LANES bool meet(std::uint64_t began, std::uint32_t uncombined, std::uint32_t fault, bool& silent) const {
-    std::uint64_t epoch = s_.epoch, number = s_.number;
-    if (s_.stopped(uncombined, fault, epoch, number)) return false;
-    silent = givesZeros(s_, fault);
-    if (!silent && s_.w.index == 0) tellReady();
-    s_.warp.noteStart(began);
-    s_.noteBegin();
-    if (uncombined == 0 && !llAwaitReaders(s_.warp, s_.p, s_.w, s_.operation(), silent || isLast(s_.w))) return false;
-    if (isLast(s_.w)) llTellTerms(s_);
-    if (silent) llGiveZeros(s_.warp, s_.p, s_.w, s_.operation());
-    const bool apart = isLast(s_.w) && s_.w.count > 1;  // this block reads no rows
-    return apart || s_.waitForAll(s_.area.ready, s_.number, Phase::combineRows);
+  MOE_LANES bool meet(std::uint64_t began, bool& silent) const {
+    if (warp_.stopped(p_.comm, words_.uncombined, words_.fault, words_.epoch, words_.number)) return false;
+    const S s = session();
+    silent = givesZeros(s, words_.fault);
+    if (!silent && w_.index == 0) ready_.tell(flagWord(s.number));
+    warp_.noteStart(began);
+    s.noteBegin();
+    if (words_.uncombined == 0 && !llAwaitReaders(warp_, p_, w_, s.operation(), silent || isLast(w_))) return false;
+    if (isLast(w_)) llTellTerms(s);
+    if (silent) llGiveZeros(warp_, p_, w_, s.operation());
+    const bool apart = isLast(w_) && w_.count > 1;  // this block reads no rows
+    return apart || s.waitForAll(s.area.ready, s.number, Phase::combineRows);
   }
-
-  MOE_LANES void tellReady() const { llTell(s_, s_.area.ready, flagWord(s_.number)); }
 
   // A list for reduceRows: the sums of the block's tokens, or of its part of one token.
   struct Sums {
     const LlSlotCombine& combine;
     std::uint64_t began;
-    std::uint32_t uncombined, fault;
     bool& silent;
     int biases;
     LlRowPart part;
 
-    MOE_LANES const CombineArgs& args() const { return combine.s_.args; }
-    MOE_LANES const Sent& sent() const { return combine.s_.handle.sent; }
+    MOE_LANES const CombineArgs& args() const { return combine.p_.combine; }
+    MOE_LANES const HandleView& handle() const { return combine.p_.handle; }
+    MOE_LANES const Sent& sent() const { return handle().sent; }
     MOE_LANES int token(int i) const { return combine.share_.first + i; }
 
     MOE_LANES int count() const { return combine.share_.end - combine.share_.first; }
     MOE_LANES int rowType() const { return args().rowType; }
-    MOE_LANES int termsMax() const { return combine.s_.handle.destinationsMax + biases; }
-    MOE_LANES bool mayRead() const { return combine.meet(began, uncombined, fault, silent); }
+    MOE_LANES int termsMax() const { return handle().destinationsMax + biases; }
+    MOE_LANES bool mayRead() const { return combine.meet(began, silent); }
     MOE_LANES SumJob job(int i) const {
       std::uint8_t* out = args().out + std::int64_t{token(i)} * args().rowBytes;
       return {out + part.begin, part.size, sent().destinationCount[token(i)] + biases};
@@ -140,18 +161,20 @@ class LlSlotCombine {
     MOE_LANES const std::uint8_t* term(int i, int term) const {
       const int rows = biases == 0 ? term + 1 : sent().destinationCount[token(i)];
       if (term >= rows) return biasRow(args(), term - rows, {token(i), part.begin, part.size});
-      const int places = combine.s_.handle.destinationsMax;
-      const Destination to = sent().destinations[std::int64_t{token(i)} * places + term];
-      const CommView& c = combine.s_.comm;
+      const Destination to = sent().destinations[std::int64_t{token(i)} * handle().destinationsMax + term];
+      const CommView& c = combine.p_.comm;
       if (!isRank(c, to)) return nullptr;
-      return llSlot(c, combine.s_.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, args().rowBytes, c.rank,
-                    to.index) +
+      return llSlot(c, handle(), to.rank, c.at.llCombineRows, c.rowBytesMax, args().rowBytes, c.rank, to.index) +
              part.begin;
     }
   };
 
-  const CombineSession<Warp> s_;
+  const Warp& warp_;
+  const StepParams& p_;
+  const WarpIndex w_;
   const LlShare share_;
+  const LlTargets<Warp>& ready_;
+  LlCombineWords& words_;
 };
 
 // Sends zeros instead of this rank's rows, because owners wait for rows. It is not inlined, because it is seldom
@@ -178,30 +201,28 @@ class LlPlacedCombine {
     const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
     const LlShare tokens = LlShare::of(p.combine.tokens, w.count > 1, w);
     const std::uint64_t began = warp.follow();
-    const LlCombineWords words(p, p.comm.state->handed[0]);
-    LlPlacedCombine(warp, p, w, words).run(began, tokens, words);
+    LlCombineWords words(p);
+    std::uint64_t weighted = kBrings ? p.comm.state->weighted[words.channelOf(p)] : 0;
+    // The other offsets are read soon after this one.
+    auto rows = static_cast<std::uint32_t>(p.handle.arriving.rankOffsets[p.comm.nranks]);
+    if (warp.stopped(p.comm, words.fault, words.uncombined, words.used, words.epoch, words.number, weighted, rows)) return;
+    Operation operation = words.operation(p);
+    operation.weights = kBrings ? weighted + 1 : 0;
+    LlPlacedCombine(warp, p, w, operation).run(began, tokens, words, static_cast<int>(rows));
   }
 
  private:
   using S = CombineSession<Warp>;
 
-  MOE_LANES LlPlacedCombine(const Warp& warp, const StepParams& p, WarpIndex w, const LlCombineWords& words)
-      : s_(warp, p, w, kBrings ? withWeights(p, words.operation(p)) : words.operation(p)) {}
+  MOE_LANES LlPlacedCombine(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& operation)
+      : s_(warp, p, w, operation) {}
 
-  MOE_LANES void run(std::uint64_t began, const LlShare& tokens, const LlCombineWords& words) const {
-    std::uint32_t fault = words.fault, uncombined = words.uncombined, used = words.used;
-    std::uint64_t epoch = s_.epoch;
-    // The other offsets are read soon after this one.
-    auto rows = static_cast<std::uint32_t>(s_.handle.arriving.rankOffsets[s_.comm.nranks]);
-    if constexpr (kBrings) {
-      std::uint64_t weights = s_.weights;
-      s_.warp.hold(weights);
-    }
-    if (s_.stopped(fault, uncombined, used, epoch, rows)) return;
-    const bool silent = givesZeros(s_, fault), last = isLast(s_.w);
-    if (uncombined == 0 || used != 0) {
+  // `rows`: how many have come.
+  MOE_LANES void run(std::uint64_t began, const LlShare& tokens, const LlCombineWords& words, int rows) const {
+    const bool silent = givesZeros(s_, words.fault), last = isLast(s_.w);
+    if (words.uncombined == 0 || words.used != 0) {
       s_.warp.noteStart(began);  // before a wait
-      if (!llFreePlaces(s_.warp, s_.p, s_.w, s_.operation(), uncombined != 0, used != 0)) return;
+      if (!llFreePlaces(s_.warp, s_.p, s_.w, s_.operation(), words.uncombined != 0, words.used != 0)) return;
     } else {
       s_.noteBegin();
       if (last) llTellTerms(s_);
@@ -210,7 +231,7 @@ class LlPlacedCombine {
     if (silent) {
       llLandZeros(s_.warp, s_.p, s_.w, s_.operation());
     } else {
-      handBack(LlShare::of(static_cast<int>(rows), s_.w.count > 1, s_.w));
+      handBack(LlShare::of(rows, s_.w.count > 1, s_.w));
     }
     s_.warp.noteStart(began);
     if (last) {

@@ -100,12 +100,9 @@ class LlSlotDispatch : LlBlockDispatch<Warp, false, false, false> {
     const int noteAt = termsAt + wholeWarps<Warp>(ranks);
     s_.warp.forEach(noteAt + 1, [&](int i) {
       if (i < experts) {
-        taken.laneAddUpExpert(i);
-        h.arriving.rowsPerExpert[i] = t_.rowsPerExpert()[i];
+        this->laneKeepExpert(taken, kept, i);
       } else if (i >= offsetsAt && i - offsetsAt <= ranks) {
-        const int rank = i - offsetsAt, rows = taken.laneFindOffset(rank);
-        h.arriving.rankOffsets[rank] = rows;
-        if (rank == ranks) this->laneKeepRows(rows, layoutRows(h, s_.comm.rank, rows, 0));
+        this->laneKeepRank(kept, i - offsetsAt, taken.laneFindOffset(i - offsetsAt));
       } else if (i >= termsAt && i - termsAt < ranks) {
         taken.laneJudge(i - termsAt, taken.laneTerms(i - termsAt));
       } else if (i == noteAt) {
@@ -135,7 +132,7 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
     const Taken taken(t_);
     const Kept kept = this->lookAtKept();
     if (!taken.await(s_.rowFlags(), s_.epoch)) return;
-    if (isLast(s_.w)) this->noteSent();
+    if (isLast(s_.w)) keepSent(kept);
     const LlShare mine = LlShare::of(taken.rows(), s_.w.count > 1, s_.w);
     const LlRowPart part = LlRowPart::of(mine, placedBytes());
     const bool last = isLast(s_.w);
@@ -143,11 +140,20 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
     for (int begin = mine.first; begin < mine.end || (last && begin == mine.first); begin += kLlRowsAtOnce) {
       const int end = mine.end - begin < kLlRowsAtOnce ? mine.end : begin + kLlRowsAtOnce;
       const LlHand hand{begin, end, begin == mine.first};
-      const bool delivered = s_.warp.streamRows(Delivered{*this, taken, hand, part});
+      const bool delivered = s_.warp.streamRows(Delivered{*this, taken, kept, hand, part});
       if ((taken.verdict() & (kLlRefused | kLlStranger)) != 0) break;
       if (mine.sharer == 0) keepHeaders(taken, hand, delivered && describes(s_.args));
     }
     this->keepRoute(taken, kept);
+  }
+
+  // The last block calls it when the flags of all ranks have come. This rank's own rows are there too.
+  MOE_LANES void keepSent(const Kept& kept) const {
+    const int ranks = s_.comm.nranks, noteAt = wholeWarps<Warp>(ranks + 1);
+    s_.warp.each(noteAt + 1, [&](int i) {
+      if (i == noteAt) return llLaneNoteSent(s_, false);
+      if (i <= ranks) this->laneKeepRank(kept, i, t_.rankOffsets()[i]);
+    });
   }
 
   // Bytes of a row at its place: its codes, if it was cast.
@@ -159,12 +165,13 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
     static constexpr bool kSides = kCasts;
     const LlPlacedDispatch& d;
     const Taken& taken;
+    const Kept& kept;
     LlHand hand;
     LlRowPart part;
 
     template <class Start>
     MOE_LANES bool mayPlace(Start start) const {
-      return d.look(taken, hand, start);
+      return d.look(taken, kept, hand, start);
     }
     MOE_LANES int count() const { return hand.end - hand.begin; }
     MOE_LANES int sinksMax() const { return expertRows(d.s_.handle) ? d.s_.handle.topk : 1; }
@@ -196,7 +203,7 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
   // Looks up at once the headers of the rows at hand and, with a block's first rows, the metadata of all ranks. Calls
   // start() meanwhile. True if the rows may go to their places.
   template <class Start>
-  MOE_LANES bool look(const Taken& taken, const LlHand& hand, Start start) const {
+  MOE_LANES bool look(const Taken& taken, const Kept& kept, const LlHand& hand, Start start) const {
     const HandleView& h = s_.handle;
     const bool byExpert = expertRows(h);
     const int stride = h.headerStride(), quads = (hand.end - hand.begin) * stride;
@@ -207,8 +214,7 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
         expertsAt + experts,
         [&](int i) -> LlTold {
           if (i >= expertsAt) {
-            taken.laneAddUpExpert(i - expertsAt);
-            if (kMore && isLast(s_.w)) laneDescribeSources(taken, i - expertsAt);
+            laneCountExpert(taken, kept, i - expertsAt);
             return {};
           }
           if (i >= termsAt) return i - termsAt < terms ? taken.laneTerms(i - termsAt) : LlTold{};
@@ -235,6 +241,14 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
       });
     }
     return this->delivers(taken);
+  }
+  MOE_LANES void laneCountExpert(const Taken& taken, const Kept& kept, int expert) const {
+    if (!isLast(s_.w)) {
+      taken.laneAddUpExpert(expert);
+      return;
+    }
+    this->laneKeepExpert(taken, kept, expert);
+    if constexpr (kMore) laneDescribeSources(taken, expert);
   }
   // Stores for the caller where the rows of each source begin in an expert's group, and how many there are.
   MOE_LANES void laneDescribeSources(const Taken& taken, int expert) const {

@@ -31,21 +31,7 @@ MOE_LANES int wholeWarps(int n) {
   return (n + Warp::kLanes - 1) / Warp::kLanes * Warp::kLanes;
 }
 
-// Words that blocks look up beside ids: whether the rank is to stop, and whether the block must wait for slots.
-template <class Warp>
-struct LlSlotWords {
-  static constexpr int kItems = 2 * Warp::kLanes;  // one warp for each word, which its first lane looks up
-
-  static MOE_LANES std::uint32_t look(const Warp& warp, const StepParams& p, int i) {
-    if (i == 0) return warp.laneStopped(p.comm) ? 1 : 0;
-    return i == Warp::kLanes ? p.comm.state->llUncombined[p.handle.llSet] : 0;
-  }
-  static MOE_LANES void laneKeep(const Warp& warp, const LlTables& t, int i, std::uint32_t word) {
-    if (word != 0) warp.laneOr(t.word(i == 0 ? kLlStops : kLlWaits), 1);
-  }
-};
-
-// An id of the caller as it was looked up, or a word. Nothing is computed from it yet, because that would wait for it.
+// An id of the caller as it was looked up. Nothing is computed from it yet, because that would wait for it.
 struct LlLookedUp {
   std::uint32_t low, high;  // high: 0 if ids have 32 bits
 };
@@ -180,43 +166,40 @@ class LlSlotPlaces {
       }
     });
   }
-  // The same, for the block's next tokens. All lanes meet before and after.
-  static MOE_LANES void prepareAgain(const Warp& warp, const StepParams& p, const LlTables& t, int first) {
+  // The same, for the next tokens of block `block`. All lanes meet before and after.
+  static MOE_SELDOM void prepareAgain(Warp warp, const StepParams& p, int block, int first) {
     warp.forEach(0, [](int) {});
-    prepare(warp, p, t, first);
+    prepare(warp, p, LlTables(warp, p.handle, block), first);
     warp.forEach(0, [](int) {});
   }
 
   // All lanes of the block call it. It looks up at once the ids and weights of these tokens and the ids of all tokens
-  // before them, and calls start() meanwhile. False: the rank is to stop.
+  // before them, and calls start() meanwhile. False: the rank is to stop. `word` was looked up before.
   template <class Start>
-  MOE_LANES bool count(Start start) const {
-    const int own = size() * h_.topk, entries = wholeWarps<Warp>(own), words = entries + Words::kItems;
-    const int first = tokens_.begin * h_.topk;
+  MOE_LANES bool count(Start start, std::uint32_t& word) const {
+    const int own = size() * h_.topk, earlier = wholeWarps<Warp>(own), first = tokens_.begin * h_.topk;
+    const float* weights = p_.route.topkWeights;
     const std::uint32_t lost = p_.comm.state->lost[0];
     const LlGivenIds ids(p_);
     struct Look {
       LlLookedUp given;
       float weight;
     };
-    warp_.collectBeside(
-        words + first,
+    return warp_.collectUnlessStopped(
+        p_.comm, earlier + first,
         [&](int i) -> Look {
-          if (i >= words) return {earlierId(ids, i - words), 0};
-          if (i >= entries) return {{Words::look(warp_, p_, i - entries), 0}, 0};
-          if (i >= own) return {};
-          return {ids.lookUp(first + i), p_.route.topkWeights != nullptr ? p_.route.topkWeights[first + i] : 1.0f};
+          if (i >= own && i < earlier) return {};
+          const int entry = i < own ? first + i : i - earlier;
+          return {i < own ? ids.lookUp(entry) : earlierId(ids, entry),
+                  i < own && weights != nullptr ? weights[entry] : 1.0f};
         },
         [&](int i, const Look& look) {
-          if (i >= words) return laneCountEarlier(i - words, idOf(ids.id(look.given), lost));
-          if (i < own) return laneKeep(i, idOf(ids.id(look.given), lost), look.weight);
-          if (i >= entries) Words::laneKeep(warp_, t_, i - entries, look.given.low);
+          const int id = idOf(ids.id(look.given), lost);
+          if (i < own) return laneKeep(i, id, look.weight);
+          if (i >= earlier) laneCountEarlier(i - earlier, id);
         },
-        start);
-    return *t_.word(kLlStops) == 0;
+        start, word);
   }
-  // Valid after count(): true if the set's last operation was a dispatch.
-  MOE_LANES bool waitsForSlots() const { return *t_.word(kLlWaits) != 0; }
 
   MOE_LANES int first() const { return tokens_.begin; }
   MOE_LANES int size() const { return tokens_.end - tokens_.begin; }
@@ -242,8 +225,6 @@ class LlSlotPlaces {
   }
 
  private:
-  using Words = LlSlotWords<Warp>;
-
   // `users`: the tokens at hand that go to the rank.
   MOE_LANES int positionOf(int at, int rank, std::uint32_t users) const {
     const int ranks = p_.comm.nranks;
@@ -372,29 +353,24 @@ class LlSlotCounts {
       : warp_(warp), p_(params), h_(params.handle), t_(tables) {}
 
   // All lanes call it. It looks up at once the ids of all tokens, and how many rows went to each rank in the set's
-  // dispatch before. False: the rank is to stop.
-  MOE_LANES bool count() const {
-    const int words = wholeWarps<Warp>(p_.comm.nranks), entries = words + Words::kItems;
+  // dispatch before. False: the rank is to stop. `word` was looked up before.
+  MOE_LANES bool count(std::uint32_t& word) const {
+    const int entries = wholeWarps<Warp>(p_.comm.nranks);
     const std::uint32_t lost = p_.comm.state->lost[0];
     const LlGivenIds ids(p_);
-    warp_.collectBeside(
-        entries + p_.dispatch.tokens * h_.topk,
+    return warp_.collectUnlessStopped(
+        p_.comm, entries + p_.dispatch.tokens * h_.topk,
         [&](int i) {
-          if (i < words) return LlSlotLook::ofWord(lastRows(i));
-          if (i < entries) return LlSlotLook::ofWord(Words::look(warp_, p_, i - words));
+          if (i < entries) return LlSlotLook::ofWord(lastRows(i));
           const int first = h_.byTopk.of(i - entries) * h_.topk;
           return LlSlotLook::ofEntry(ids, first, h_.topk, i - entries - first);
         },
         [&](int i, const LlSlotLook& looked) {
           if (i < p_.comm.nranks) t_.lastRows()[i] = static_cast<std::int32_t>(looked.word());
-          if (i < words) return;
-          if (i < entries) return Words::laneKeep(warp_, t_, i - words, looked.word());
-          laneCount(ids, i - entries, looked, lost);
+          if (i >= entries) laneCount(ids, i - entries, looked, lost);
         },
-        StartNothing{});
-    return *t_.word(kLlStops) == 0;
+        StartNothing{}, word);
   }
-  MOE_LANES bool waitsForSlots() const { return *t_.word(kLlWaits) != 0; }
 
   static MOE_LANES int moreTo(const StepParams& p, const LlTables& t, int rank) {
     return static_cast<int>(t.before()[p.handle.map.experts + rank]) - t.lastRows()[rank];
@@ -419,8 +395,6 @@ class LlSlotCounts {
   }
 
  private:
-  using Words = LlSlotWords<Warp>;
-
   // `lost`: a bit for each rank.
   MOE_LANES void laneCount(const LlGivenIds& ids, int entry, const LlSlotLook& looked, std::uint32_t lost) const {
     const int token = h_.byTopk.of(entry), first = token * h_.topk;

@@ -287,8 +287,8 @@ class LlTaken {
     t_.rowsPerExpert()[e] = sum;
   }
   // Only the sum over all ranks of the entries for local expert e.
-  MOE_LANES void laneAddUpExpert(int e) const {
-    t_.rowsPerExpert()[e] = laneSums<8>(c_.nranks, 0, [&](int from) { return laneToldCount(from, e); }).all;
+  MOE_LANES int laneAddUpExpert(int e) const {
+    return t_.rowsPerExpert()[e] = laneSums<8>(c_.nranks, 0, [&](int from) { return laneToldCount(from, e); }).all;
   }
   // The number of entries that rank `from` has for local expert e.
   MOE_LANES std::int32_t laneToldCount(int from, int e) const {
@@ -310,17 +310,17 @@ class LlTaken {
       if (i >= c_.nranks) {
         const int e = i - c_.nranks;
         h_.arriving.rowsPerExpert[e] = t_.rowsPerExpert()[e];
-        h_.hostPerExpert()[e] = countWord(ticket, t_.rowsPerExpert()[e]);
+        h_.countsPerExpert()[e] = countWord(ticket, t_.rowsPerExpert()[e]);
         if (expertRows(h_)) h_.arriving.expertOffsets[e] = t_.expertOffsets()[e];
         return;
       }
       h_.arriving.rankOffsets[i] = t_.rankOffsets()[i];
-      h_.hostPerRank()[i] = countWord(ticket, t_.rankOffsets()[i + 1] - t_.rankOffsets()[i]);
+      h_.countsPerRank()[i] = countWord(ticket, t_.rankOffsets()[i + 1] - t_.rankOffsets()[i]);
       if (i > 0) return;
       h_.arriving.rankOffsets[c_.nranks] = *h_.arriving.rows = h_.sent.flatRowsOf[c_.rank] = rows();
       if (expertRows(h_)) h_.arriving.expertOffsets[experts_] = t_.expertOffsets()[experts_];
       h_.sent.layoutRowsOf[c_.rank] = layoutRows();
-      h_.hostCounts->layoutRows = countWord(ticket, layoutRows());
+      h_.counts->layoutRows = countWord(ticket, layoutRows());
     });
   }
 

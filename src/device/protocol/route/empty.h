@@ -25,10 +25,10 @@ MOE_LANES void emptyTokens(const AnySession auto& s) {
 MOE_LANES void tellNothing(const AnySession auto& s) {
   const HandleView& h = s.handle;
   const std::uint32_t ticket = latestRoute(h);
-  CountWord* words = h.hostPerRank();
-  s.warp.forEach(static_cast<int>(h.hostCountsEnd(s.comm.rank) - words),
+  CountWord* words = h.countsPerRank();
+  s.warp.forEach(static_cast<int>(h.countsEnd(s.comm.rank) - words),
                  [&](int i) { words[i] = countWord(ticket, 0); });
-  s.warp.forEach(1, [&](int) { h.hostCounts->layoutRows = countWord(ticket, layoutRows(h, s.comm.rank, 0, 0)); });
+  s.warp.forEach(1, [&](int) { h.counts->layoutRows = countWord(ticket, layoutRows(h, s.comm.rank, 0, 0)); });
 }
 
 // Clears the counts of rows that are sent and that arrive, and ends an earlier fault. One warp calls it.

@@ -160,7 +160,7 @@ MOE_LANES bool beginRoute(const AnySession auto& s) {
     state->routes = latestRoute(s.handle);
     if (hadFault) {
       state->fault = 0;
-      s.handle.hostCounts->fault.ready = 0;
+      s.handle.fault->ready = 0;
     }
   });
   return hadFault;
@@ -169,7 +169,7 @@ MOE_LANES bool beginRoute(const AnySession auto& s) {
 // Stores the count that the host receives last. The first warp calls it. If the route began or ended a fault, the host
 // must see that no later than the count, because a reader of the counts may then ask for the handle's status.
 MOE_LANES void tellRows(const AnySession auto& s, int rows, bool faultChanged) {
-  CountWord* to = &s.handle.hostCounts->rows;
+  CountWord* to = &s.handle.counts->rows;
   const CountWord word = countWord(latestRoute(s.handle), rows);
   if (faultChanged) return s.publish(to, word);
   s.warp.forEach(1, [&](int) { s.warp.laneStore(to, word); });
@@ -186,7 +186,7 @@ MOE_LANES bool takeCounts(const Routing auto& r) {
       [&](int e) {
         const int rows = bucketSums(r, first + e).all;
         r.handle.arriving.rowsPerExpert[e] = rows;
-        r.handle.hostPerExpert()[e] = countWord(ticket, rows);
+        r.handle.countsPerExpert()[e] = countWord(ticket, rows);
         return r.handle.groupRows(rows);
       },
       [&](int e, int before) { r.handle.arriving.expertOffsets[e] = before; });
@@ -197,17 +197,17 @@ MOE_LANES bool takeCounts(const Routing auto& r) {
                                 grouped ? r.own.groups[begin + r.handle.map.count(rank)] - r.own.groups[begin] : 0);
     r.handle.sent.flatRowsOf[rank] = flat;
     r.handle.sent.layoutRowsOf[rank] = rows;
-    r.handle.hostPerRank()[rank] = countWord(ticket, r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank]);
+    r.handle.countsPerRank()[rank] = countWord(ticket, r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank]);
     if (rank != r.comm.rank) return;
     r.handle.arriving.expertOffsets[experts] = groups;
-    r.handle.hostCounts->layoutRows = countWord(ticket, rows);
+    r.handle.counts->layoutRows = countWord(ticket, rows);
   });
   return beginRoute(r);
 }
 
 // Computes the number of rows that each expert gets from all ranks. The first warp calls it.
 MOE_LANES void takeAllExperts(const Routing auto& r) {
-  CountWord* host = r.handle.hostAllExperts(r.comm.rank);
+  CountWord* host = r.handle.countsOfAllExperts(r.comm.rank);
   const std::uint32_t ticket = latestRoute(r.handle);
   r.warp.forEach(r.handle.map.experts, [&](int e) {
     const int rows = bucketSums(r, e).all;

@@ -32,7 +32,7 @@ MOE_LANES bool overflows(const Routing auto& r) {
 MOE_LANES void noteWanted(const Routing auto& r) {
   const HandleView& h = r.handle;
   const int first = h.map.first(r.comm.rank), experts = h.map.count(r.comm.rank);
-  CountWord* host = h.hostWanted(r.comm.rank);
+  CountWord* host = h.countsWanted(r.comm.rank);
   const std::uint32_t ticket = latestRoute(h);
   r.warp.forEach(1 + experts, [&](int i) {
     const int bucket = i == 0 ? h.map.experts + r.comm.rank : first + i - 1;
