@@ -5,14 +5,15 @@ import unittest
 from support_ranks import DEVICE, RANKS, TIMEOUT_MS, RanksTest, device, refuses, torch
 
 if torch is not None:
+    import moecomm
     import moecomm.deep_ep as deep_ep
     from test_deep_ep import EXPERTS, HIDDEN, LOCAL, TOKENS, arriving, inputs, ranks_of
 
 NUM_MAX, ALIGNMENT = 8, 4
 
 
-def make():
-    settings = dict(timeout_ms=TIMEOUT_MS, tokens_max=64, in_flight=4, domain_size=0)
+def make(timeout_ms=TIMEOUT_MS):
+    settings = dict(timeout_ms=timeout_ms, tokens_max=64, in_flight=4, domain_size=0)
     deep_ep.configure(device=torch.device(DEVICE).type, **settings)
     return deep_ep.ElasticBuffer(
         torch.distributed.group.WORLD, num_max_tokens_per_rank=NUM_MAX, hidden=HIDDEN, explicitly_destroy=True
@@ -133,7 +134,36 @@ def refusals(rank):
     buffer.destroy()
 
 
+def recovered(rank):
+    """One rank comes too late. The same buffer goes on with all ranks, after it has slept, too."""
+    torch.distributed.barrier()  # the first use of a GPU takes seconds
+    buffer = make(timeout_ms=1500 if DEVICE == "cpu" else 6000)
+    x, ids, weights = inputs(rank, TOKENS)
+
+    def step():
+        recv, _, _, handle, _ = buffer.dispatch(x, ids, weights, num_experts=EXPERTS)
+        return buffer.combine(recv, handle)[0], recv, handle
+
+    sums, recv, handle = step()
+    for _ in range(2):
+        torch.distributed.barrier()
+        if rank > 0:
+            refuses((moecomm.Timeout, moecomm.RemoteError, moecomm.Aborted), "until all living ranks call recover", step)
+        torch.distributed.barrier()
+        assert buffer.recover(20000) == []
+        assert torch.equal(step()[0], sums)
+        refuses(moecomm.InvalidUsage, "the communicator has recovered since", buffer.combine, recv, handle)
+        buffer.suspend()
+        refuses(moecomm.InvalidUsage, "the communicator is suspended", step)
+        buffer.resume()
+        assert torch.equal(step()[0], sums)
+    buffer.destroy()
+
+
 class ElasticBufferTest(RanksTest):
+    def test_a_failed_buffer_recovers(self):
+        self.run_ranks(recovered)
+
     def test_one_row_per_rank(self):
         self.run_ranks(by_rank)
 

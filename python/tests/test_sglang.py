@@ -148,6 +148,11 @@ def both_modes(rank):
     dispatcher = make()
     for found.extend in (True, False):
         assert torch.equal(layer(rank, dispatcher, x, topk, False).float(), reference(x, topk))
+    # With no failure all ranks may recover too. Routes of before are void, and layers go on.
+    torch.distributed.barrier()
+    assert list(moecomm.sglang.recover(TIMEOUT_MS).values()) == [[]]
+    for found.extend in (True, False):
+        assert torch.equal(layer(rank, make(), x, topk, False).float(), reference(x, topk))
     moecomm.sglang.destroy()
     moecomm.sglang.destroy()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
@@ -17,11 +17,12 @@ from .layout import LayoutMaker
 from .low_latency import LowLatency
 from .routes import Routes, agree
 from .settings import Config, low_latency_size_hint
+from .standing import Standing
 
 Layout = Tuple[torch.Tensor, Optional[torch.Tensor], torch.Tensor, torch.Tensor, EventOverlap]
 
 
-class Buffer(HighThroughput, LowLatency):
+class Buffer(HighThroughput, LowLatency, Standing):
     """DeepEP's Buffer. docs/guide/deepep.md says method by method what works, what differs and what raises.
 
     group               a torch.distributed.ProcessGroup, or an object like vLLM's StatelessProcessGroup; or None, with
@@ -87,32 +88,6 @@ class Buffer(HighThroughput, LowLatency):
         if not self.explicitly_destroy:
             raise errors.InvalidUsage("destroy() is called, but explicitly_destroy is False")
         self.routes.release()
-
-    def suspend(self) -> None:
-        """Gives the window memory of all ranks back until resume(), for an engine that sleeps. Not in DeepEP. Collective.
-        Handles and captured graphs stay. Calls meanwhile raise InvalidUsage. Raises what Communicator.suspend raises;
-        then nothing has changed."""
-        self.routes.suspend()
-
-    def resume(self) -> None:
-        """Takes fresh memory to the same addresses. Not in DeepEP. Collective. Raises what Communicator.resume raises.
-        After that it may be called again."""
-        self.routes.resume()
-
-    def recover(self, timeout_ms: int, losses_max: int = 0) -> List[int]:
-        """Goes on after a failure: a rank came too late, or has died. Not in DeepEP. Collective: all living ranks call it,
-        and then repeat the same calls. Captured graphs stay. Handles of earlier dispatches are lost, and so are hooks
-        that were not called.
-
-        timeout_ms  1..86400000: how long this rank waits for the others
-        losses_max  the most ranks that the group may go on without, earlier losses included, alike on all ranks. Entries
-                    that name an expert of a lost rank count as unused
-
-        Returns the lost ranks, ascending. With lost ranks, calls that need the group's own backend raise InvalidUsage:
-        those that need a larger communicator, and dispatches without topk_idx and num_worst_tokens.
-
-        Raises what Communicator.recover raises. Then it may be called again, on all living ranks."""
-        return self.routes.recover(timeout_ms, losses_max)
 
     # ---- Sizes, streams and masks ------------------------------------------------------------------------------------
 

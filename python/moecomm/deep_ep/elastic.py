@@ -19,6 +19,7 @@ from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import Payload, Rows, scales_of, unpack_bias
 from .routes import Route, RouteMaker, Routes, agree
 from .settings import ht_sizes, round_up
+from .standing import Standing
 from .taking_part import AT_ONCE, ROUTED, takes_part
 
 # The most tokens of a rank for which dispatches and combines run in low-latency mode, as in the library's own default.
@@ -98,7 +99,7 @@ class _Call(NamedTuple):
     waits: bool
 
 
-class ElasticBuffer:
+class ElasticBuffer(Standing):
     """DeepEP's ElasticBuffer, as far as it sends tokens. docs/guide/deepep.md says what differs.
 
     group                    as for Buffer

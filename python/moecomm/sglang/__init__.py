@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Type
+from typing import Any, Dict, List, Type
 
 from ..interfaces import MissingInterface, is_chosen
 
-__all__ = ["MissingInterface", "build", "destroy", "install", "plugin", "resume", "suspend"]
+__all__ = ["MissingInterface", "build", "destroy", "install", "plugin", "recover", "resume", "suspend"]
 
 
 @functools.lru_cache(maxsize=None)
@@ -78,6 +78,17 @@ def resume() -> None:
     from .buffers import resume as resume_buffers
 
     resume_buffers()
+
+
+def recover(timeout_ms: int, losses_max: int = 0) -> Dict[Any, List[int]]:
+    """Lets all layers go on after a failure: a rank came too late, or has died. Collective: all living ranks call it, and
+    then repeat the step. Captured graphs stay. timeout_ms and losses_max are those of Buffer.recover, for each group.
+
+    Returns the lost ranks of each process group. Raises what Communicator.recover raises. Then it may be called again, on
+    all living ranks."""
+    from .buffers import recover as recover_buffers
+
+    return recover_buffers(timeout_ms, losses_max)
 
 
 def plugin() -> None:

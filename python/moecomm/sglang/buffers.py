@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from .. import errors
 from ..deep_ep import Buffer
@@ -47,6 +47,11 @@ def resume() -> None:
     """Resumes them. After a failure it may be called again: a Buffer that is awake stays so."""
     for buffer in _buffers.values():
         buffer.resume()
+
+
+def recover(timeout_ms: int, losses_max: int) -> Dict[Any, List[int]]:
+    """Recovers the Buffers of all groups, in the order in which they were made, and returns the lost ranks of each."""
+    return {group: buffer.recover(timeout_ms, losses_max) for group, buffer in _buffers.items()}
 
 
 def destroy() -> None:
