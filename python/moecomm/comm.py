@@ -298,6 +298,22 @@ class Communicator(Membership):
             ring.restart()
         return list(self.lost)
 
+    def replace(self, rank: int) -> bytes:
+        """The identity with which a new process takes the number of a lost rank: it calls Communicator(nranks, rank,
+        identity) with the settings of the others, and waits. The survivors' next recover() takes it in, and `lost` is
+        without it then. The new process first makes the handles that the others have, in their order. One survivor calls
+        this, and sends the 128 bytes over a trusted channel.
+
+        rank  a rank that has died, has called destroy(), or was evicted
+
+        Raises InvalidUsage (the rank is not lost), InvalidArgument and Unsupported (several domains; a window shared by
+        CUDA IPC). Nothing has changed then."""
+        identity = _native.moeUniqueId_t()
+        rank = integer(rank, "rank", -INT32_MAX)
+        with self.native as pointer:
+            errors.check(library(), library().moeCommReplace(pointer, rank, ctypes.byref(identity)), pointer)
+        return bytes(identity.bytes)
+
     def dump(self, path: Optional[str] = None) -> None:
         """Writes this rank's latest steps to a file, for moe_trace. Also after a failure. Any thread.
 

@@ -201,6 +201,8 @@ moeUniqueId_t Bootstrap::awaitNewcomer(int rank, const std::string& interfaceNam
 }
 
 std::vector<Newcomer> Bootstrap::gatherNewcomers(const char* what) {
+  requireCollectives("gatherNewcomers");
+  node_->round(0);  // some may have gone
   Writer mine;
   for (const auto& server : awaited_) {
     if (!isLost(server->rank())) continue;
@@ -233,7 +235,7 @@ std::vector<Newcomer> Bootstrap::gatherNewcomers(const char* what) {
 void Bootstrap::refuse(const Newcomer& newcomer, moeResult_t result, const std::string& sentence) {
   if (newcomer.sponsor != rank()) return;
   for (const auto& server : awaited_) {
-    if (server->rank() == newcomer.rank) server->refuse(result, sentence);
+    if (server->rank() == newcomer.rank) server->refuse(newcomer.visit, result, sentence);
   }
 }
 
@@ -252,7 +254,7 @@ void Bootstrap::takeIn(std::span<const Newcomer> newcomers, std::span<const Host
   for (const Newcomer& newcomer : newcomers) {
     if (newcomer.sponsor != rank()) continue;
     for (const auto& server : awaited_) {
-      if (server->rank() == newcomer.rank) server->send(state);
+      if (server->rank() == newcomer.rank) server->send(newcomer.visit, state);
     }
   }
 }

@@ -8,13 +8,7 @@ namespace moe::bootstrap {
 namespace {
 
 constexpr Lobby::Limits kLimits{16, std::chrono::milliseconds(5000), std::chrono::milliseconds(500)};
-constexpr std::size_t kRefusedMax = 16;
-
-void tell(Link& link, FrameType type, std::span<const std::uint8_t> payload) {
-  link.send(type, 0, payload);
-  link.finishWriting();
-  link.pump(POLLOUT);
-}
+constexpr std::size_t kToldMax = 16;
 
 }  // namespace
 
@@ -24,6 +18,7 @@ void Newcomer::write(Writer& out) const {
   writeAddresses(out, addresses);
   out.u32(static_cast<std::uint32_t>(card.size()));
   out.bytes(card);
+  out.u32(visit);
 }
 
 std::optional<Newcomer> Newcomer::read(Reader& in) {
@@ -35,7 +30,8 @@ std::optional<Newcomer> Newcomer::read(Reader& in) {
   if (!in.ok() || bytes > in.left()) return std::nullopt;
   found.card.resize(bytes);
   in.bytes(found.card);
-  return found;
+  found.visit = in.u32();
+  return in.ok() ? std::optional(std::move(found)) : std::nullopt;
 }
 
 NewcomerServer::NewcomerServer(int rank, int nranks, std::vector<Fd> listeners, const Key& groupKey,
@@ -47,15 +43,23 @@ NewcomerServer::NewcomerServer(int rank, int nranks, std::vector<Fd> listeners, 
 
 std::optional<Newcomer> NewcomerServer::waiting(Incarnation incarnation) const {
   if (!link_ || link_->closed()) return std::nullopt;
-  return Newcomer{rank_, incarnation, addresses_, card_};
+  return Newcomer{rank_, incarnation, addresses_, card_, visit_};
 }
 
-void NewcomerServer::send(const std::vector<std::uint8_t>& table) {
-  if (link_) tell(*link_, FrameType::table, table);
+void NewcomerServer::send(std::uint32_t visit, const std::vector<std::uint8_t>& table) {
+  if (link_ && visit == visit_) tell(std::move(link_), FrameType::table, table);
 }
 
-void NewcomerServer::refuse(moeResult_t result, const std::string& sentence) {
-  if (link_) tell(*link_, FrameType::refusal, encodeReason(result, sentence));
+void NewcomerServer::refuse(std::uint32_t visit, moeResult_t result, const std::string& sentence) {
+  if (link_ && visit == visit_) tell(std::move(link_), FrameType::refusal, encodeReason(result, sentence));
+}
+
+void NewcomerServer::tell(std::unique_ptr<Link> link, FrameType type, std::span<const std::uint8_t> payload) {
+  link->send(type, 0, payload);
+  link->finishWriting();
+  link->pump(POLLOUT);
+  if (told_.size() >= kToldMax) told_.erase(told_.begin());
+  told_.push_back(std::move(link));
 }
 
 void NewcomerServer::arm(PollSet& set) {
@@ -67,14 +71,14 @@ void NewcomerServer::arm(PollSet& set) {
 void NewcomerServer::serve(const PollSet& set) {
   try {
     lobby_.serve(set);
-    if (armed_) link_->pump(set.at(index_));
+    if (armed_ && link_) link_->pump(set.at(index_));
     if (link_ && link_->closed()) link_.reset();
-    for (const auto& link : refused_) link->pump(POLLIN | POLLOUT);
-    std::erase_if(refused_, [](const auto& link) { return link->closed(); });
+    for (const auto& link : told_) link->pump(POLLIN | POLLOUT);
+    std::erase_if(told_, [](const auto& link) { return link->closed(); });
     for (auto& guest : lobby_.takeGuests()) admit(std::move(guest));
   } catch (const std::exception&) {  // NOLINT: no memory; the guest sees that its connection closes
     link_.reset();
-    refused_.clear();
+    told_.clear();
   }
 }
 
@@ -101,10 +105,9 @@ void NewcomerServer::admit(std::unique_ptr<Link> guest) {
       throw Error(moeInvalidUsage, why);
     check_(card);
   } catch (const Error& error) {
-    tell(*guest, FrameType::refusal, encodeReason(error.result(), error.what()));
-    if (refused_.size() < kRefusedMax) refused_.push_back(std::move(guest));
-    return;
+    return tell(std::move(guest), FrameType::refusal, encodeReason(error.result(), error.what()));
   }
+  ++visit_;
   addresses_ = std::move(addresses);
   card_ = std::move(card);
   link_ = std::move(guest);

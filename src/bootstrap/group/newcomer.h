@@ -25,6 +25,7 @@ struct Newcomer {
   Incarnation incarnation = 0;
   std::vector<Address> addresses;  // of its listener
   std::vector<std::uint8_t> card;  // what the communicator tells of itself
+  std::uint32_t visit = 0;         // which of the processes that have come to the sponsor
   int sponsor = -1;                // the survivor at which it waits; not written
 
   void write(Writer& out) const;
@@ -42,9 +43,9 @@ class NewcomerServer : public Source {
   int rank() const { return rank_; }
   // The process that waits; nothing: none does.
   std::optional<Newcomer> waiting(Incarnation incarnation) const;
-  // Ends its wait: it gets the state of the group, or a reason.
-  void send(const std::vector<std::uint8_t>& table);
-  void refuse(moeResult_t result, const std::string& sentence);
+  // Ends its wait: it gets the state of the group, or a reason. Nothing if it does not wait any more.
+  void send(std::uint32_t visit, const std::vector<std::uint8_t>& table);
+  void refuse(std::uint32_t visit, moeResult_t result, const std::string& sentence);
 
   void arm(PollSet& set) override;
   void serve(const PollSet& set) override;
@@ -52,6 +53,7 @@ class NewcomerServer : public Source {
 
  private:
   void admit(std::unique_ptr<Link> guest);
+  void tell(std::unique_ptr<Link> link, FrameType type, std::span<const std::uint8_t> payload);
   std::string objection(int rank, std::uint32_t nranks) const;
 
   int rank_, nranks_;
@@ -62,7 +64,8 @@ class NewcomerServer : public Source {
   bool armed_ = false;
   std::vector<Address> addresses_;
   std::vector<std::uint8_t> card_;
-  std::vector<std::unique_ptr<Link>> refused_;  // until they have been told
+  std::uint32_t visit_ = 0;
+  std::vector<std::unique_ptr<Link>> told_;  // that have got an answer, until they close
 };
 
 }  // namespace moe::bootstrap
