@@ -484,15 +484,16 @@ MOE_API moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int3
  * as lost then. The new process's epochs are those of the group. All routes are void, as after any recovery.
  *  - The new process then creates the handles that the others have, in the order in which these created them; others
  *    are refused with moeInvalidUsage. All ranks repeat the same calls, moeHandleSetPlacement included.
- *  - A new process that differs in its settings gets moeInvalidUsage, one that nobody takes in moeTimeout. moeRemoteError
- *    says that this survivor has ended or has made another id for the rank, or that the recovery went on without it.
+ *  - A new process that differs in its settings gets moeInvalidUsage, one that nobody takes in moeTimeout. The result
+ *    is moeRemoteError if this survivor has ended or has made another id for the rank, or if the recovery went on
+ *    without it.
  *  - If it dies or hangs while it is taken in, survivors go on without it, in the same moeCommRecover. Half of the time
  *    that is left to that call is for the new process.
  *  - The id stays good until a process has the number. The survivor's next call for the same rank ends it.
  * Not stream-ordered. One thread; no other call of this communicator meanwhile. Also after a failure. Returns
  * moeInvalidArgument (rank), moeInvalidUsage (the rank is not lost; the communicator is suspended), moeUnsupported
- * (several domains; the rank's window is shared by CUDA IPC, or was that of a thread of this process) and moeSystemError
- * (no usable network interface). Nothing has changed then. */
+ * (several domains; the rank's window is shared by CUDA IPC, or was that of a thread of this process) and
+ * moeSystemError (no usable network interface). Nothing has changed then. */
 MOE_API moeResult_t moeCommReplace(moeComm_t comm, int32_t rank, moeUniqueId_t* id);
 
 /* Writes this rank's latest steps to a file: for each of up to 1024 steps its call, handle, operation, when it began

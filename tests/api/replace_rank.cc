@@ -2,7 +2,8 @@
 // program starts the ranks as processes of itself, and a new one for each that was killed. With --rank it is one of
 // them. All draw the same plan from the seed. In each round some ranks are killed while all make steps. The others go
 // on without them, with verified steps, issue ids, and take the new processes in. Then the first steps of all ranks are
-// verified. In some rounds a new process is killed before or while it is taken in, or has wrong arguments first.
+// verified. In some rounds a new process is killed before or while it is taken in, or has wrong arguments first. In
+// some the ranks are stopped and evicted instead. They run again when others have their numbers, and must learn that.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
@@ -30,7 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kTimeoutMs = 20000, kFreshSteps = 3;
+constexpr int kTimeoutMs = 20000, kStoppedMs = 1500, kFreshSteps = 3;
 constexpr milliseconds kRoundMax{60000};
 
 struct Options {
@@ -49,6 +50,7 @@ struct Round {
   bool early;  // ids are issued before the recovery that goes on without the victims
   bool fails;  // the first new process of each victim is killed
   int failsAfterUs;
+  bool stops;       // the victims are stopped instead
   bool wrongFirst;  // new processes have wrong arguments first
 };
 
@@ -58,12 +60,13 @@ std::vector<Round> drawPlan(const Options& o) {
   for (int k = 0; k < o.rounds; ++k) {
     std::vector<int> ranks;
     for (int rank = 0; rank < o.nranks; ++rank) ranks.push_back(rank);
-    Round round{{}, rng.below(1 << rng.between(4, 14)), rng.oneIn(3), rng.oneIn(4), 0, false};
+    Round round{{}, rng.below(1 << rng.between(4, 14)), rng.oneIn(3), rng.oneIn(4), 0, false, false};
     for (int n = rng.oneIn(4) ? rng.between(1, o.nranks - 1) : 1; n > 0; --n) {
       const auto at = ranks.begin() + rng.below(static_cast<int>(ranks.size()));
       round.victims.push_back(*at);
       ranks.erase(at);
     }
+    round.stops = !round.early && !round.fails && rng.oneIn(6);
     round.wrongFirst = k % 4 == 0 && !round.fails;
     std::sort(round.victims.begin(), round.victims.end());
     round.failsAfterUs = rng.below(1 << rng.between(8, 17));
@@ -92,6 +95,15 @@ class Board {
     std::ofstream(unfinished).write(static_cast<const char*>(bytes), static_cast<std::streamsize>(count));
     std::filesystem::rename(unfinished, path);
   }
+  void put(const std::string& name, int number) const {
+    const std::string text = std::to_string(number);
+    put(name, text.data(), text.size());
+  }
+  int number(const std::string& name) const {
+    int found = 0;
+    std::ifstream(directory_ + "/" + name) >> found;
+    return found;
+  }
   bool has(const std::string& name) const { return std::filesystem::exists(directory_ + "/" + name); }
   moeUniqueId_t awaitId(const std::string& name) const {
     moeUniqueId_t id{};
@@ -111,6 +123,7 @@ class Member {
       : o_(o), board_(o.directory), plan_(drawPlan(o)), alone_(1), context_{o.rank, o.nranks, comm, arena, alone_} {}
 
   bool run() {
+    board_.put(fmt::format("process{}", o_.rank), ::getpid());
     if (o_.round < 0) {
       createHandles();
       if (!expectRefusals() || !verify(0)) return false;
@@ -119,14 +132,17 @@ class Member {
     }
     for (int k = o_.round + 1; k < o_.rounds; ++k) {
       const Round& round = plan_[static_cast<std::size_t>(k)];
+      MOE_EXPECT_OK(moeCommSetTimeout(context_.comm, round.stops ? kStoppedMs : kTimeoutMs), context_);
       if (!meet(fmt::format("begin{}", k))) return fail(fmt::format("round {} does not begin", k));
-      if (isAmong(round.victims, o_.rank)) dieIn(round.delayUs);
+      if (isAmong(round.victims, o_.rank)) return endIn(round);
       if (!lose(k, round) || !finish(k)) return false;
     }
     return meet("end") || fail("somebody does not come to the end");
   }
   const std::string& problem() const { return problem_; }
-  std::string text() const {
+  bool evicted() const { return evicted_; }
+  std::string text() {
+    if (evicted_) return fmt::format("told: {}", context_.error());
     return fmt::format("{} recoveries, the longest in {:.1f} ms, {} verified steps", recoveries_, longestMs_, made_);
   }
 
@@ -210,21 +226,35 @@ class Member {
       if (result == moeSuccess) moeCommGetAsyncError(context_.comm, &result);
     }
   }
-  [[noreturn]] void dieIn(int delayUs) {
-    std::thread([delayUs] {
-      std::this_thread::sleep_for(std::chrono::microseconds(delayUs));
-      ::kill(::getpid(), SIGKILL);
-    }).detach();
+  // A rank that was stopped goes on when another process has its number.
+  bool endIn(const Round& round) {
+    std::thread ending([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(round.delayUs));
+      ::kill(::getpid(), round.stops ? SIGSTOP : SIGKILL);
+    });
     stepsUntilFailure();
-    while (true) ::pause();
+    ending.join();
+    while (!round.stops) ::pause();
+    moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+    recovery.lossesMax = o_.nranks - 1;
+    const moeResult_t result = moeCommRecover(context_.comm, &recovery, kStoppedMs);
+    evicted_ = true;
+    if (result == moeRemoteError || result == moeTimeout) return true;
+    // Those that were evicted together may go on together when nobody is left who could tell them.
+    const int others = o_.nranks - static_cast<int>(round.victims.size());
+    if (result == moeSuccess && recovery.losses >= others) return true;
+    return fail(fmt::format("an evicted rank goes on: result {}, {} losses, {}", static_cast<int>(result),
+                            recovery.losses, context_.error()));
   }
 
-  bool recover() {
+  bool recover(const std::vector<int>& evicted = {}) {
     const auto begin = Clock::now();
     std::vector<std::int32_t> lost(static_cast<std::size_t>(o_.nranks));
     moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
     recovery.lossesMax = o_.nranks - 1;
     recovery.lost = lost.data();
+    recovery.evicted = evicted.data();
+    recovery.evictedCount = static_cast<std::int32_t>(evicted.size());
     if (moeCommRecover(context_.comm, &recovery, kTimeoutMs) != moeSuccess)
       return fail(fmt::format("cannot recover: {}", context_.error()));
     longestMs_ = std::max(longestMs_, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
@@ -242,15 +272,23 @@ class Member {
     const auto end = Clock::now() + kRoundMax;
     bool whole = false;
     while (context_.lost != victims && !whole) {
-      if (Clock::now() > end || !recover()) return fail(fmt::format("lost only {}", fmt::join(context_.lost, ", ")));
+      if (Clock::now() > end || !recover(round.stops ? victims : std::vector<int>()))
+        return fail(fmt::format("lost only {}", fmt::join(context_.lost, ", ")));
       if (!std::includes(victims.begin(), victims.end(), context_.lost.begin(), context_.lost.end()))
         return fail(fmt::format("lost {}, planned {}", fmt::join(context_.lost, ", "), fmt::join(victims, ", ")));
       whole = round.early;  // some may be back already
     }
+    MOE_EXPECT_OK(moeCommSetTimeout(context_.comm, kTimeoutMs), context_);
+    if (round.stops) processes_ = processesOf(victims);
     if (!round.early && (!verify(1) || !meet(fmt::format("without{}", k), victims)))
       return fail("no step without them");
     issue(k, victims, false);
     return true;
+  }
+  std::vector<int> processesOf(const std::vector<int>& ranks) const {
+    std::vector<int> processes;
+    for (const int rank : ranks) processes.push_back(board_.number(fmt::format("process{}", rank)));
+    return processes;
   }
   // By the lowest survivor. `early`: it may not know of all deaths. `again`: the number was taken meanwhile.
   void issue(int k, const std::vector<int>& victims, bool early, bool again = false) {
@@ -294,6 +332,7 @@ class Member {
       told = true;
     }
     if (!ht_) createHandles();
+    for (const int process : std::exchange(processes_, {})) ::kill(process, SIGCONT);
     if (!verify(2)) return fail(fmt::format("round {}", k));
     addFresh(k);
     wholeStep(*fresh_.back(), 0);
@@ -335,7 +374,9 @@ class Member {
   std::optional<Calls> ht_, ll_;
   std::vector<std::unique_ptr<MoeStep>> steps_;
   std::deque<std::unique_ptr<MoeStep>> fresh_;
+  std::vector<int> processes_;  // that are stopped
   int recoveries_ = 0, made_ = 0;
+  bool evicted_ = false;
   double longestMs_ = 0;
   std::string problem_;
 };
@@ -401,9 +442,11 @@ int runRank(const Options& o) {
   std::optional<Member> member(std::in_place, o, comm, *arena);
   const bool good = member->run();
   const std::string text = good ? member->text() : member->problem();
+  const bool evicted = member->evicted();
   member.reset();
   const bool left = moeCommDestroy(comm) == moeSuccess;
-  std::printf("%s %d since round %d: %s\n", good && left ? "member" : "FAILED", o.rank, o.round, text.c_str());
+  std::printf("%s %d since round %d: %s\n", good && left ? (evicted ? "evicted" : "member") : "FAILED", o.rank, o.round,
+              text.c_str());
   std::fflush(stdout);
   return good && left ? 0 : 1;
 }
@@ -425,18 +468,19 @@ class Keeper {
     for (int rank = 0; rank < o_.nranks; ++rank) start({rank, -1, false});
     while (!running_.empty()) {
       int status = 0;
-      const pid_t process = ::waitpid(-1, &status, 0);
+      const pid_t process = ::waitpid(-1, &status, WUNTRACED);
       const auto found = running_.find(process);
       if (found == running_.end()) continue;
       const Started ended = found->second;
+      if (WIFSTOPPED(status) && startNext(ended)) continue;
       running_.erase(found);
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
       if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && startNext(ended)) continue;
       std::printf("FAILED: rank %d since round %d has ended with status %d\n", ended.rank, ended.round, status);
       return 1;
     }
-    std::printf("replaced %d processes in %d rounds; %d were killed before they were members\n", replaced_, o_.rounds,
-                failed_);
+    std::printf("replaced %d processes in %d rounds; %d were killed before they were members; %d were evicted\n",
+                replaced_, o_.rounds, failed_, evicted_);
     return 0;
   }
 
@@ -456,6 +500,7 @@ class Keeper {
       const Round& round = plan_[static_cast<std::size_t>(k)];
       if (!isAmong(round.victims, ended.rank)) continue;
       ++replaced_;
+      evicted_ += round.stops ? 1 : 0;
       start({ended.rank, k, round.fails});
       return true;
     }
@@ -494,7 +539,7 @@ class Keeper {
   const Options& o_;
   std::vector<Round> plan_;
   std::map<pid_t, Started> running_;
-  int replaced_ = 0, failed_ = 0;
+  int replaced_ = 0, failed_ = 0, evicted_ = 0;
 };
 
 }  // namespace
