@@ -133,7 +133,8 @@ class Communicator(Membership):
 
     nranks          ranks of the group
     rank            this one, 0..nranks - 1
-    identity        the 128 bytes of unique_id(), the same on all ranks
+    identity        the 128 bytes of unique_id(), the same on all ranks; those of replace(): this process takes the
+                    place of a lost rank, when the survivors call recover()
 
     All settings are optional. Where one is not given, the variable MOECOMM_<NAME> counts, then the default. Ranks pass
     the same values, except device, heap_bytes, timeout_ms, sms, interface_name, the folders, the log and the allocator.
@@ -301,8 +302,8 @@ class Communicator(Membership):
     def replace(self, rank: int) -> bytes:
         """The identity with which a new process takes the number of a lost rank: it calls Communicator(nranks, rank,
         identity) with the settings of the others, and waits. The survivors' next recover() takes it in, and `lost` is
-        without it then. The new process first makes the handles that the others have, in their order. One survivor calls
-        this, and sends the 128 bytes over a trusted channel.
+        without it then. The new process first makes the handles that the others have, in their order. One survivor
+        calls this, and sends the 128 bytes over a trusted channel.
 
         rank  a rank that has died, has called destroy(), or was evicted
 

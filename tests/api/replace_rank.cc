@@ -132,7 +132,7 @@ class Member {
     }
     for (int k = o_.round + 1; k < o_.rounds; ++k) {
       const Round& round = plan_[static_cast<std::size_t>(k)];
-      MOE_EXPECT_OK(moeCommSetTimeout(context_.comm, round.stops ? kStoppedMs : kTimeoutMs), context_);
+      if (round.stops) setTimeout(kStoppedMs);
       if (!meet(fmt::format("begin{}", k))) return fail(fmt::format("round {} does not begin", k));
       if (isAmong(round.victims, o_.rank)) return endIn(round);
       if (!lose(k, round) || !finish(k)) return false;
@@ -198,6 +198,8 @@ class Member {
     step.finish();
     ++made_;
   }
+
+  void setTimeout(int timeoutMs) { MOE_EXPECT_OK(moeCommSetTimeout(context_.comm, timeoutMs), context_); }
 
   // Nobody is in a step afterwards.
   bool meet(const std::string& name, const std::vector<int>& without = {}) {
@@ -278,8 +280,10 @@ class Member {
         return fail(fmt::format("lost {}, planned {}", fmt::join(context_.lost, ", "), fmt::join(victims, ", ")));
       whole = round.early;  // some may be back already
     }
-    MOE_EXPECT_OK(moeCommSetTimeout(context_.comm, kTimeoutMs), context_);
-    if (round.stops) processes_ = processesOf(victims);
+    if (round.stops) {
+      setTimeout(kTimeoutMs);
+      processes_ = processesOf(victims);
+    }
     if (!round.early && (!verify(1) || !meet(fmt::format("without{}", k), victims)))
       return fail("no step without them");
     issue(k, victims, false);
