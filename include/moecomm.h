@@ -367,7 +367,8 @@ MOE_API moeResult_t moeCommGetMemorySize(int32_t nranks, const moeConfig_t* conf
  *   comm     host [1], out; set on success only
  *   nranks   1..moeLimits_t.ranksMax
  *   rank     0..nranks - 1, each once
- *   id       from moeGetUniqueId
+ *   id       from moeGetUniqueId; from moeCommReplace: this process takes the place of a lost rank, when the survivors
+ *            call moeCommRecover
  *   config   NULL: defaults
  * Ranks are processes or threads of one process. Each has a GPU of its own, or several share one.
  * Returns moeInvalidArgument, moeInvalidUsage (ranks disagree), moeTimeout or moeRemoteError (naming the missing or
@@ -461,7 +462,9 @@ typedef struct moeRecovery {
  *  - If an evicted rank still runs, all windows get fresh memory at the same addresses, so what it still stores hurts
  *    nobody. Blocks of moeMemAlloc stay taken, and are zero. When that rank runs again, its communicator fails with
  *    moeRemoteError.
- *  - A lost rank cannot come back. moeCommSuspend is refused from then on.
+ *  - New processes that wait for the places of lost ranks are taken in at the end: see moeCommReplace. lossesMax counts
+ *    the losses before that, and losses those after it.
+ *  - A lost rank cannot come back by itself. moeCommSuspend is refused while a rank is lost.
  * One thread; no other call of this communicator meanwhile. Returns moeUnsupported (several domains; the communicator
  * is suspended) and moeInvalidArgument, which change nothing. After these failures the communicator has that one, and
  * all ranks may call again: moeRemoteError (more ranks are lost than lossesMax of some rank) and moeTimeout (a rank has
@@ -469,6 +472,29 @@ typedef struct moeRecovery {
  * a survivor's process, or its window is mapped by CUDA IPC); moeSystemError or moeCudaError (a rank gets no fresh
  * memory); moeInvalidUsage (ranks have different LL handles, since one was cut off while it made or destroyed some). */
 MOE_API moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int32_t timeoutMs);
+
+/* Makes the id with which a new process takes the number of a lost rank, and listens for that process until the number
+ * is taken. Local: one survivor calls it and sends the id to the new process, over a trusted channel. Before or after
+ * the recovery that goes on without the rank.
+ *   rank  0..nranks - 1: a rank that has died, has called moeCommDestroy, or was evicted
+ *   id    host [1], out
+ * The new process calls moeCommInit with this id, the same nranks, `rank`, and the configuration of the others.
+ * config.heapBytes must be that of the process before it. moeCommInit waits there, for config.timeoutMs at most.
+ * Survivors take it in at the end of their next moeCommRecover, which must allow the loss, and does not return the rank
+ * as lost then. The new process's epochs are those of the group. All routes are void, as after any recovery.
+ *  - The new process then creates the handles that the others have, in the order in which these created them; others
+ *    are refused with moeInvalidUsage. All ranks repeat the same calls, moeHandleSetPlacement included.
+ *  - A new process that differs in its settings gets moeInvalidUsage, one that nobody takes in moeTimeout. The result
+ *    is moeRemoteError if this survivor has ended or has made another id for the rank, or if the recovery went on
+ *    without it.
+ *  - If it dies or hangs while it is taken in, survivors go on without it, in the same moeCommRecover. Half of the time
+ *    that is left to that call is for the new process.
+ *  - The id stays good until a process has the number. The survivor's next call for the same rank ends it.
+ * Not stream-ordered. One thread; no other call of this communicator meanwhile. Also after a failure. Returns
+ * moeInvalidArgument (rank), moeInvalidUsage (the rank is not lost; the communicator is suspended), moeUnsupported
+ * (several domains; the rank's window is shared by CUDA IPC, or was that of a thread of this process) and
+ * moeSystemError (no usable network interface). Nothing has changed then. */
+MOE_API moeResult_t moeCommReplace(moeComm_t comm, int32_t rank, moeUniqueId_t* id);
 
 /* Writes this rank's latest steps to a file: for each of up to 1024 steps its call, handle, operation, when it began
  * and ended, when the first wait for another rank ended, which rank was awaited longest, tokens and bytes of a row; and
@@ -646,7 +672,8 @@ typedef struct moeHandleConfig {
 /* Makes a handle and its memory. Local, but all ranks must make the same handles.
  *   handle  host [1], out; set on success only
  * Returns moeInvalidArgument (also if more than 2^24 - 1 rows may arrive), moeSystemError or moeCudaError (no memory),
- * or the communicator's failure. */
+ * moeInvalidUsage (this process has taken the place of a lost rank, and the next handle of the others is not like this
+ * one: see moeCommReplace), or the communicator's failure. */
 MOE_API moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const moeHandleConfig_t* config);
 
 /* Frees a handle. The caller has finished all work that uses it. Local. handle NULL: does nothing. */

@@ -145,6 +145,13 @@ class Communicator {
     if (memoryFresh != nullptr) *memoryFresh = recovery.memoryFresh != 0;
     return lost;
   }
+  // The id with which a new process takes the number of a lost rank, by the constructor above. Survivors take it in at
+  // their next recover().
+  moeUniqueId_t replace(std::int32_t rank) const {
+    moeUniqueId_t id;
+    check(moeCommReplace(require(), rank, &id), get());
+    return id;
+  }
   // `path` nullptr: in config.dumpFolder.
   void dump(const char* path = nullptr) const { check(moeCommDump(require(), path), get()); }
 

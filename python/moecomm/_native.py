@@ -468,6 +468,7 @@ PROTOTYPES = {
     "moeCommSuspend": (moeResult_t, [moeComm_t]),
     "moeCommResume": (moeResult_t, [moeComm_t]),
     "moeCommRecover": (moeResult_t, [moeComm_t, POINTER(moeRecovery_t), c_int32]),
+    "moeCommReplace": (moeResult_t, [moeComm_t, c_int32, POINTER(moeUniqueId_t)]),
     "moeCommDump": (moeResult_t, [moeComm_t, c_char_p]),
     "moeCommGetAsyncError": (moeResult_t, [moeComm_t, POINTER(moeResult_t)]),
     "moeGetLimits": (moeResult_t, [moeComm_t, POINTER(moeLimits_t)]),

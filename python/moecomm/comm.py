@@ -133,7 +133,8 @@ class Communicator(Membership):
 
     nranks          ranks of the group
     rank            this one, 0..nranks - 1
-    identity        the 128 bytes of unique_id(), the same on all ranks
+    identity        the 128 bytes of unique_id(), the same on all ranks; those of replace(): this process takes the
+                    place of a lost rank, when the survivors call recover()
 
     All settings are optional. Where one is not given, the variable MOECOMM_<NAME> counts, then the default. Ranks pass
     the same values, except device, heap_bytes, timeout_ms, sms, interface_name, the folders, the log and the allocator.
@@ -297,6 +298,22 @@ class Communicator(Membership):
         for ring in self.rings:
             ring.restart()
         return list(self.lost)
+
+    def replace(self, rank: int) -> bytes:
+        """The identity with which a new process takes the number of a lost rank: it calls Communicator(nranks, rank,
+        identity) with the settings of the others, and waits. The survivors' next recover() takes it in, and `lost` is
+        without it then. The new process first makes the handles that the others have, in their order. One survivor
+        calls this, and sends the 128 bytes over a trusted channel.
+
+        rank  a rank that has died, has called destroy(), or was evicted
+
+        Raises InvalidUsage (the rank is not lost), InvalidArgument and Unsupported (several domains; a window shared by
+        CUDA IPC). Nothing has changed then."""
+        identity = _native.moeUniqueId_t()
+        rank = integer(rank, "rank", -INT32_MAX)
+        with self.native as pointer:
+            errors.check(library(), library().moeCommReplace(pointer, rank, ctypes.byref(identity)), pointer)
+        return bytes(identity.bytes)
 
     def dump(self, path: Optional[str] = None) -> None:
         """Writes this rank's latest steps to a file, for moe_trace. Also after a failure. Any thread.

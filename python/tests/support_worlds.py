@@ -39,11 +39,17 @@ class World:
     def __init__(self, ranks, begin):
         self._ranks = {}
         for rank in range(ranks):
-            ours, theirs = _CONTEXT.Pipe()
-            process = _CONTEXT.Process(target=_serve, args=(rank, begin, dict(os.environ), theirs), daemon=True)
-            process.start()
-            theirs.close()
-            self._ranks[rank] = process, ours
+            self.start(rank, begin)
+
+    def start(self, rank, begin):
+        """A process for a rank that has none, or whose process has died. Later functions run when begin(rank) is over."""
+        if rank in self._ranks:
+            self.forget(rank)
+        ours, theirs = _CONTEXT.Pipe()
+        process = _CONTEXT.Process(target=_serve, args=(rank, begin, dict(os.environ), theirs), daemon=True)
+        process.start()
+        theirs.close()
+        self._ranks[rank] = process, ours
 
     def run(self, function, *arguments):
         """Calls function(rank, *arguments) on every rank. Returns the failures, a text each."""

@@ -11,7 +11,7 @@ SOURCE = "../{path}"
 GROUPS = [
     ("Start and end", ["moeGetUniqueId", "moeUniqueId_t", "moeCommInit", "moeCommInitFromEnv", "moeCommDestroy",
                        "moeCommAbort", "moeCommSuspend", "moeCommResume", "moeCommRecover", "moeRecovery_t",
-                       "moeComm_t"]),
+                       "moeCommReplace", "moeComm_t"]),
     ("Configuration", ["moeConfig_t", "moeBackend", "moeMode", "moeLog", "moeLogFunction_t", "moeCommSetTimeout",
                        "moeStream_t"]),
     ("Versions, limits and peers", ["moeGetVersion", "moeGetLimits", "moeLimits_t", "moeCommGetInfo", "moeCommInfo_t",

@@ -169,6 +169,14 @@ moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int32_t time
   });
 }
 
+moeResult_t moeCommReplace(moeComm_t comm, int32_t rank, moeUniqueId_t* id) {
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guard(commOf(comm), [&] {
+    moe::require(id != nullptr, "id is NULL");
+    *id = commOf(comm)->replace(rank);
+  });
+}
+
 moeResult_t moeCommDump(moeComm_t comm, const char* path) {
   if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guard(commOf(comm), [&] { commOf(comm)->dump(path); });

@@ -86,6 +86,13 @@ class CudaWindow final : public Window {
             moeTransportCudaIpc};
   }
 
+  PeerWindow openLost(int rank, const WindowCard& peer) const override {
+    const std::string whose = "the window of rank " + std::to_string(rank);
+    const std::shared_ptr<AddressRange> range = reserveForPeer(peer.sharedBytes, device_, whose);
+    range->mapScratch();
+    return {memoryOf(range), moeTransportCudaIpc, range};
+  }
+
   std::string whyFixed() const override {
     if (range_) return "";
     if (callers_) return kCallersMemory;

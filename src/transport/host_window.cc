@@ -44,7 +44,7 @@ void requireWindowFile(int fd, std::uint64_t bytes, const std::string& whose) {
                                   " bytes, but its owner announced " + std::to_string(bytes));
 }
 
-// The first map() chooses the addresses.
+// The first mapping chooses the addresses.
 class HostRange final : public AddressRange {
  public:
   HostRange(std::size_t bytes, std::string whose) : whose_(std::move(whose)) { bytes_ = bytes; }
@@ -74,10 +74,11 @@ class HostRange final : public AddressRange {
 
   // Pages that nobody touches take no memory.
   void mapScratch() override {
-    constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    if (::mmap(base_, bytes_, PROT_READ | PROT_WRITE, kPrivate, -1, 0) == MAP_FAILED) {
-      throw systemError("cannot map memory in place of " + whose_);
-    }
+    constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    const int flags = base_ == nullptr ? kPrivate : kPrivate | MAP_FIXED;
+    void* address = ::mmap(base_, bytes_, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (address == MAP_FAILED) throw systemError("cannot map memory in place of " + whose_);
+    base_ = static_cast<std::uint8_t*>(address);
     mapped_ = true;
   }
 
@@ -113,6 +114,12 @@ class HostWindow final : public Window {
     requireSameHost(rank, mine, peer);
     const auto range = std::make_shared<HostRange>(peer.bytes, whose);
     range->map(fetch(rank).get());
+    return {memoryOf(range), moeTransportShm, range};
+  }
+
+  PeerWindow openLost(int rank, const WindowCard& peer) const override {
+    const auto range = std::make_shared<HostRange>(peer.bytes, "the window of rank " + std::to_string(rank));
+    range->mapScratch();
     return {memoryOf(range), moeTransportShm, range};
   }
 

@@ -79,6 +79,9 @@ class Window {
   // Maps the window of `rank`. Throws moeUnsupported if it cannot be reached by loads and stores.
   virtual PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd& fetch) const = 0;
 
+  // For a rank that is lost: scratch memory where its window would be mapped. It stores nothing that anybody reads.
+  virtual PeerWindow openLost(int rank, const WindowCard& peer) const = 0;
+
   // ---- Memory that changes while the addresses stay, here and where peers have mapped the window ----
 
   // Why that is impossible, as the end of a sentence about the window; empty: it is possible.

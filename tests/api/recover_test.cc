@@ -239,6 +239,9 @@ TEST_P(Recover, SeveralDomainsAreRefusedOnAllRanks) {
     for (int i = 0; i < 2; ++i) {
       EXPECT_EQ(moeCommRecover(context.comm, nullptr, kPatienceMs), moeUnsupported);
       EXPECT_TRUE(says(context.error(), "moeCommRecover: there are several domains"));
+      moeUniqueId_t id{};
+      EXPECT_EQ(moeCommReplace(context.comm, (context.rank + 1) % context.nranks, &id), moeUnsupported);
+      EXPECT_TRUE(says(context.error(), "moeCommReplace: there are several domains"));
       calls.wholeStep();
     }
   });
@@ -414,6 +417,32 @@ TEST_P(Recover, RanksWithDifferentLlHandlesAreRefusedAlike) {
     recover(context);
     calls.wholeStep();
   });
+}
+
+// replace_rank.cc has groups whose ranks are replaced.
+TEST_P(Recover, OnlyLostRanksAreReplaced) {
+  world(2, config(), [](RankContext& context) {
+    const auto refused = [&](int rank, moeResult_t result, const std::string& sentence) {
+      moeUniqueId_t id{};
+      EXPECT_EQ(moeCommReplace(context.comm, rank, &id), result);
+      EXPECT_TRUE(says(context.error(), sentence));
+    };
+    const std::string most = std::to_string(context.nranks - 1);
+    refused(-1, moeInvalidArgument, "moeCommReplace: rank is -1, must be 0.." + most);
+    refused(context.nranks, moeInvalidArgument, "must be 0.." + most);
+    refused(context.rank, moeInvalidArgument, ", this rank itself");
+    EXPECT_EQ(moeCommReplace(context.comm, 0, nullptr), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "id is NULL"));
+    const int other = 1 - std::min(context.rank, 1);
+    if (startedRanks() == 0) {
+      refused(other, moeUnsupported, "cannot be mapped anew here: it is shared by CUDA IPC, or that of a thread");
+    } else if (GetParam() == moeBackendHost) {
+      refused(other, moeInvalidUsage, "rank " + std::to_string(other) + " has neither died nor left");
+    }
+    Calls(context, wideHandle(context, moeModeHt, moeLayoutFlat)).wholeStep();
+  });
+  moeUniqueId_t id{};
+  EXPECT_EQ(moeCommReplace(nullptr, 0, &id), moeInvalidArgument);
 }
 
 TEST_P(Recover, ASuspendedCommunicatorIsRefused) {

@@ -53,7 +53,7 @@ TEST(Frame, WithAnythingWrongInItsHeaderBreaksTheStreamForGood) {
   };
   for (const Case& c : {Case{0, 0, "protocol"},
                         {4, 0, "type 0"},
-                        {4, 24, "type 24"},
+                        {4, 25, "type 25"},
                         {4, 255, "type 255"},
                         {5, 1, "version 1"},
                         {11, 2, "bytes"},

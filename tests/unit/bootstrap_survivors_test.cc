@@ -11,25 +11,6 @@ namespace {
 
 using bootstrap::createUniqueId;
 using Losses = Bootstrap::Losses;
-using Ranks = std::vector<int>;
-
-bool isAmong(const Ranks& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
-void meetOthers(Bootstrap& member, int turn) {
-  const std::uint8_t mine = static_cast<std::uint8_t>(member.rank() + turn);
-  const auto all = member.allGather({&mine, 1}, "the test");
-  for (int rank = 0; rank < member.nranks(); ++rank) {
-    const auto& blob = all.at(static_cast<std::size_t>(rank));
-    if (member.isLost(rank)) {
-      EXPECT_TRUE(blob.empty()) << rank;
-    } else {
-      ASSERT_EQ(blob.size(), 1U) << rank;
-      EXPECT_EQ(blob[0], static_cast<std::uint8_t>(rank + turn));
-    }
-  }
-}
 
 // Returns how the latest attempt has ended, after which recover() does not help.
 Outcome recoverAndMeetOthers(Bootstrap& member, int turn, std::chrono::milliseconds timeout = 10s,

@@ -57,7 +57,7 @@ TEST(BootstrapVersion, RanksThatMissOneSayThatAnotherVersionHasConnected) {
   const Outcome outcome = outcomeOf([&] { Bootstrap::join(id, optionsOf(0, 2, 500ms)); });
   EXPECT_EQ(outcome.result, moeTimeout);
   EXPECT_NE(outcome.sentence.find("rank 1 did not join within 500 ms"), std::string::npos) << outcome.sentence;
-  EXPECT_NE(outcome.sentence.find("it speaks bootstrap version 3, this is version 4"), std::string::npos)
+  EXPECT_NE(outcome.sentence.find("it speaks bootstrap version 3, this is version 5"), std::string::npos)
       << outcome.sentence;
 }
 
@@ -87,7 +87,7 @@ TEST(BootstrapVersion, ARankThatMeetsAnotherVersionSaysBothAtOnce) {
   EXPECT_LT(secondsSince(start), 5.0);
   EXPECT_EQ(outcome.result, moeInvalidUsage) << outcome.sentence;
   EXPECT_NE(outcome.sentence.find("rank 1: "), std::string::npos) << outcome.sentence;
-  EXPECT_NE(outcome.sentence.find("it speaks bootstrap version 200, this is version 4"), std::string::npos)
+  EXPECT_NE(outcome.sentence.find("it speaks bootstrap version 200, this is version 5"), std::string::npos)
       << outcome.sentence;
 }
 

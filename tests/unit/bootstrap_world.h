@@ -115,6 +115,27 @@ class Reports {
   std::vector<bootstrap::Failure> failures_;
 };
 
+using Ranks = std::vector<int>;
+
+inline bool isAmong(const Ranks& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// An all-gather in which every rank but the lost ones has its own byte.
+inline void meetOthers(Bootstrap& member, int turn) {
+  const std::uint8_t mine = static_cast<std::uint8_t>(member.rank() + turn);
+  const auto all = member.allGather({&mine, 1}, "the test");
+  for (int rank = 0; rank < member.nranks(); ++rank) {
+    const auto& blob = all.at(static_cast<std::size_t>(rank));
+    if (member.isLost(rank)) {
+      EXPECT_TRUE(blob.empty()) << rank;
+    } else {
+      ASSERT_EQ(blob.size(), 1U) << rank;
+      EXPECT_EQ(blob[0], static_cast<std::uint8_t>(rank + turn));
+    }
+  }
+}
+
 // A meeting of threads inside a test, not of ranks.
 class Meet {
  public:

@@ -8,6 +8,9 @@
 #include "bootstrap/group/fd_channel.h"
 #include "bootstrap/group/monitor.h"
 #include "bootstrap/group/node.h"
+#include "bootstrap/group/unique_id.h"
+#include "bootstrap/net/find_addresses.h"
+#include "bootstrap/net/socket.h"
 
 namespace moe::bootstrap {
 namespace {
@@ -19,6 +22,12 @@ constexpr std::string_view kFdPurpose = "fd";
 
 std::unique_ptr<Bootstrap> Bootstrap::join(const moeUniqueId_t& id, const Options& options) {
   return std::unique_ptr<Bootstrap>(new Bootstrap(joinGroup(id, options)));
+}
+
+std::unique_ptr<Bootstrap> Bootstrap::joinAsNewcomer(const moeUniqueId_t& id, const Options& options,
+                                                     std::span<const std::uint8_t> card,
+                                                     std::vector<std::uint8_t>* table) {
+  return std::unique_ptr<Bootstrap>(new Bootstrap(bootstrap::joinAsNewcomer(id, options, card, table)));
 }
 
 Bootstrap::Bootstrap(std::unique_ptr<Node> node)
@@ -79,7 +88,7 @@ void Bootstrap::throwIfBroken(const char* what) {
 
 Key Bootstrap::keyFor(std::string_view purpose, int rank) const {
   Writer context;
-  context.u32(static_cast<std::uint32_t>(rank));
+  context.u32(static_cast<std::uint32_t>(rank) + node_->incarnation(rank) * kRankCountMax);
   return deriveKey(node_->group().key, purpose, context.view());
 }
 
@@ -129,7 +138,13 @@ void Bootstrap::holdMonitor(std::chrono::milliseconds timeout) {
 
 void Bootstrap::releaseMonitor() noexcept {
   stopServingFd();
+  stopAwaiting([&](const NewcomerServer& server) { return !node_->gone(server.rank()); });
   monitor_->goOn();
+}
+
+void Bootstrap::setTimeout(std::chrono::milliseconds timeout) {
+  node_->setTimeout(timeout);
+  fetchEnd_ = Deadline::after(timeout * 3 / 4);
 }
 
 void Bootstrap::recover(moeResult_t result, const std::string& sentence, Losses losses) {
@@ -160,6 +175,88 @@ bool Bootstrap::mayRecover() const {
 
 bool Bootstrap::othersGaveUp() const {
   return node_->othersGaveUp();
+}
+
+// ---- Newcomers ----
+
+void Bootstrap::stopAwaiting(const std::function<bool(const NewcomerServer&)>& which) noexcept {
+  std::erase_if(awaited_, [&](const auto& server) {
+    if (!which(*server)) return false;
+    node_->removeSource(*server);
+    return true;
+  });
+}
+
+moeUniqueId_t Bootstrap::awaitNewcomer(int rank, const std::string& interfaceName, CheckNewcomer check) {
+  requireCollectives("awaitNewcomer");
+  node_->round(0);
+  if (!node_->gone(rank)) throw Error(moeInvalidUsage, fmt::format("rank {} has neither died nor left", rank));
+  Listener listener = listenTcp(localAddresses(interfaceName), 0);
+  const IdContents contents{true, node_->group().key, listener.addresses, true};
+  stopAwaiting([&](const NewcomerServer& server) { return server.rank() == rank; });
+  awaited_.push_back(std::make_unique<NewcomerServer>(rank, nranks(), std::move(listener.sockets), node_->group().key,
+                                                      std::move(check)));
+  node_->addSource(*awaited_.back());
+  return encodeUniqueId(contents);
+}
+
+std::vector<Newcomer> Bootstrap::gatherNewcomers(const char* what) {
+  requireCollectives("gatherNewcomers");
+  node_->round(0);  // some may have gone
+  Writer mine;
+  for (const auto& server : awaited_) {
+    if (!isLost(server->rank())) continue;
+    const auto next = static_cast<Incarnation>(node_->incarnation(server->rank()) + 1);
+    if (const auto newcomer = server->waiting(next)) newcomer->write(mine);
+  }
+  const auto all = allGather(mine.view(), what);
+  std::vector<Newcomer> chosen;
+  for (int sponsor = 0; sponsor < nranks(); ++sponsor) {
+    Reader in(all[static_cast<std::size_t>(sponsor)]);
+    while (in.left() > 0) {
+      auto newcomer = Newcomer::read(in);
+      if (!newcomer || newcomer->rank < 0 || newcomer->rank >= nranks() || !isLost(newcomer->rank)) {
+        throw Error(moeInternalError, fmt::format("rank {} has told malformed newcomers", sponsor));
+      }
+      newcomer->sponsor = sponsor;
+      const auto taken = std::any_of(chosen.begin(), chosen.end(),
+                                     [&](const Newcomer& other) { return other.rank == newcomer->rank; });
+      if (taken) {
+        refuse(*newcomer, moeInvalidUsage,
+               fmt::format("moeCommInit: another process has taken the place of rank {}", newcomer->rank));
+      } else {
+        chosen.push_back(std::move(*newcomer));
+      }
+    }
+  }
+  return chosen;
+}
+
+void Bootstrap::refuse(const Newcomer& newcomer, moeResult_t result, const std::string& sentence) {
+  if (newcomer.sponsor != rank()) return;
+  for (const auto& server : awaited_) {
+    if (server->rank() == newcomer.rank) server->refuse(newcomer.visit, result, sentence);
+  }
+}
+
+// When the barrier is complete, every rank expects the newcomers, so these find open doors.
+void Bootstrap::takeIn(std::span<const Newcomer> newcomers, std::span<const HostIdentity> processes,
+                       std::span<const std::uint8_t> table, const char* what) {
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < newcomers.size(); ++i) {
+    node_->expect(newcomers[i].rank, newcomers[i].incarnation, newcomers[i].addresses);
+    monitor_->watch(newcomers[i].rank, processes[i]);
+    ranks.push_back(newcomers[i].rank);
+  }
+  collect({}, what);
+  node_->takeIn(ranks);
+  const std::vector<std::uint8_t> state = tableFor(*node_, table);
+  for (const Newcomer& newcomer : newcomers) {
+    if (newcomer.sponsor != rank()) continue;
+    for (const auto& server : awaited_) {
+      if (server->rank() == newcomer.rank) server->send(newcomer.visit, state);
+    }
+  }
 }
 
 void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence) {

@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/host_identity.h"
+#include "bootstrap/group/newcomer.h"
 #include "bootstrap/net/address.h"
 #include "bootstrap/net/keyed_hash.h"
 #include "moecomm.h"
@@ -58,6 +59,12 @@ class Bootstrap {
   // Returns when all ranks have joined. Throws Error: moeInvalidUsage (ranks do not fit together, wrong secret),
   // moeTimeout (naming the missing ranks), moeRemoteError (naming a dead rank), moeInvalidArgument, moeSystemError.
   static std::unique_ptr<Bootstrap> join(const moeUniqueId_t& id, const Options& options);
+  // For a newcomer, with an id of awaitNewcomer(). Returns when the survivors have taken it in: they have called
+  // takeIn(), and its collectives are theirs from now on. `card` is for check() and for all survivors; `table` comes
+  // from the sponsor. Throws Error as join does, and the sponsor's reason for a refusal.
+  static std::unique_ptr<Bootstrap> joinAsNewcomer(const moeUniqueId_t& id, const Options& options,
+                                                   std::span<const std::uint8_t> card,
+                                                   std::vector<std::uint8_t>* table);
   ~Bootstrap();
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
@@ -99,6 +106,8 @@ class Bootstrap {
   // callback.
   void holdMonitor(std::chrono::milliseconds timeout);
   void releaseMonitor() noexcept;
+  // Within holdMonitor: the timeout of the next collectives.
+  void setTimeout(std::chrono::milliseconds timeout);
 
   // Within holdMonitor: goes on after failures. Collectives are possible again, as soon as all other ranks have called
   // it too. With Losses::accepted, ranks that have died or left are lost from now on: collectives are those of the
@@ -123,6 +132,24 @@ class Bootstrap {
   // After a collective has failed: the reason is another rank that gave up, and no death. Then recover() may help, if
   // the news is from before: the rank may have called it since. Otherwise it does not come.
   bool othersGaveUp() const;
+
+  // ---- Newcomers: new processes take the numbers of lost ranks (decision 0125). Within holdMonitor ----
+
+  // Serves an id for a process that takes the number of `rank`, which has died or left, until the number is taken. A
+  // later call for the same rank replaces the id. `check` throws the reason why a newcomer does not fit, which ends its
+  // wait. It runs in rounds, also those of the monitor. Throws moeInvalidUsage (the rank lives), moeSystemError,
+  // moeInvalidArgument (no such interface).
+  moeUniqueId_t awaitNewcomer(int rank, const std::string& interfaceName, CheckNewcomer check);
+  // Collective, after recover() has accepted losses. The newcomers that wait, at most one for each lost rank: the same
+  // on all ranks. `what` names it in sentences.
+  std::vector<Newcomer> gatherNewcomers(const char* what);
+  // Ends the wait of such a newcomer, if this rank is its sponsor.
+  void refuse(const Newcomer& newcomer, moeResult_t result, const std::string& sentence);
+  // Collective: takes these newcomers in, which run where `processes` say. `table` is for the newcomers of this rank.
+  // From now on collectives are those of all ranks and of the newcomers. If one fails, giveUp() the newcomers and
+  // recover() without them.
+  void takeIn(std::span<const Newcomer> newcomers, std::span<const HostIdentity> processes,
+              std::span<const std::uint8_t> table, const char* what);
 
   // Any thread, never blocks. Tells every other rank, which learns it by onFailure or by an exception in its
   // collective. Before startMonitor, this rank's next collective or leave sends it, and a collective that is running
@@ -149,7 +176,7 @@ class Bootstrap {
   // Idempotent. Afterwards only the queries may be called.
   void leave(const Company& company = {}) noexcept;
 
-  // A key for one purpose of `rank`, known only to the ranks of this group.
+  // A key for one purpose of `rank`, known only to the ranks of this group. Each process of a rank has another one.
   Key keyFor(std::string_view purpose, int rank) const;
 
   // Where a rank listens, for tests and log lines.
@@ -157,11 +184,13 @@ class Bootstrap {
 
  private:
   explicit Bootstrap(std::unique_ptr<Node> node);
+  void stopAwaiting(const std::function<bool(const NewcomerServer&)>& which) noexcept;
   void requireCollectives(const char* what) const;
   std::vector<std::vector<std::uint8_t>> collect(std::span<const std::uint8_t> mine, const char* what);
 
   std::unique_ptr<Node> node_;
   std::unique_ptr<FdServer> fdServer_;
+  std::vector<std::unique_ptr<NewcomerServer>> awaited_;
   std::unique_ptr<Monitor> monitor_;
   Deadline fetchEnd_;
   bool left_ = false;

@@ -18,17 +18,22 @@ namespace moe::bootstrap {
 // Generations are numbered modulo 256, and differ by little from rank to rank.
 using Generation = std::uint8_t;
 
-constexpr bool isNewer(Generation one, Generation other) {
+constexpr bool isNewer(std::uint8_t one, std::uint8_t other) {
   return static_cast<std::int8_t>(one - other) > 0;
 }
+
+// Which process has a rank's number: 0 for the first one, and one more for each that takes the number (decision 0125).
+// Counted as generations are.
+using Incarnation = std::uint8_t;
 
 struct Failure {
   int rank;            // the rank that died or announced the failure
   moeResult_t result;  // moeRemoteError for a death, otherwise what was announced
   std::string sentence;
-  Generation generation = 0;  // for which it was announced
-  bool death = false;         // counts in every generation
-  bool again = false;         // the rank has called recover(), and waits for the others in the next generation
+  Generation generation = 0;    // for which it was announced
+  bool death = false;           // counts in every generation
+  bool again = false;           // the rank has called recover(), and waits for the others in the next generation
+  Incarnation incarnation = 0;  // of a death: which process of the rank has died
 };
 
 // Whether a group goes on without ranks that have died or left (Bootstrap::recover).
@@ -40,7 +45,7 @@ std::vector<std::uint8_t> encodeReason(moeResult_t result, const std::string& se
 // The sequence number of a Failure frame.
 constexpr std::uint16_t kDeathSequence = 1 << 8, kAgainSequence = 1 << 9;
 constexpr std::uint16_t sequenceOf(const Failure& failure) {
-  if (failure.death) return kDeathSequence;
+  if (failure.death) return static_cast<std::uint16_t>(failure.incarnation | kDeathSequence);
   return static_cast<std::uint16_t>(failure.generation | (failure.again ? kAgainSequence : 0));
 }
 

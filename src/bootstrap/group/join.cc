@@ -7,40 +7,18 @@
 #include "base/error.h"
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/node.h"
+#include "bootstrap/group/reach.h"
 #include "bootstrap/group/rendezvous_server.h"
 #include "bootstrap/group/unique_id.h"
 #include "bootstrap/net/dialer.h"
-#include "bootstrap/net/find_addresses.h"
 #include "bootstrap/net/socket.h"
 
 namespace moe::bootstrap {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kGiveUpRefused{2000};
 constexpr milliseconds kFarewell{200};
 constexpr const char* kWhat = "the join";  // as in "rank 2 did not complete the join within 30000 ms"
-
-// The rank to name when the rendezvous is missing.
-std::string serverOf(const Options& options) {
-  return options.rendezvousRank < 0 ? "" : fmt::format(" (rank {} serves it)", options.rendezvousRank);
-}
-
-// Each address gets only a part of the time, so that a silent one does not block the next.
-milliseconds perAddress(const Options& options) {
-  return std::clamp(options.timeout / 8, milliseconds(250), milliseconds(5000));
-}
-
-void pollOnce(Source& source, Deadline deadline) {
-  PollSet set;
-  source.arm(set);
-  set.wait(std::min(deadline.leftMs(), source.waitMsMax()));
-  source.serve(set);
-}
-
-void pause(milliseconds duration) {
-  PollSet().wait(static_cast<int>(duration.count()));
-}
 
 // The connection to the rendezvous while this rank joins. It takes part in the node's rounds, so that a refusal ends
 // them.
@@ -84,55 +62,6 @@ class Meeting : public Source {
   const Node* node_ = nullptr;
   std::vector<std::uint8_t> table_;
 };
-
-// If this process lacks something, there is no reason to wait for others.
-void refuseShortage(const Dialer& dialer, const std::string& whom) {
-  if (dialer.shortage() == 0 || dialer.state() != Dialer::State::failed) return;
-  throw Error(moeSystemError, fmt::format("cannot connect to {}: {}", whom, errorText(dialer.shortage())));
-}
-
-std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& options, Deadline deadline) {
-  const Deadline refusedLongEnough = Deadline::after(kGiveUpRefused);
-  const std::string where = describe(id.addresses) + serverOf(options);
-  std::string problem = "no answer";
-  for (milliseconds between(10);; between = std::min(between * 2, milliseconds(250))) {
-    Dialer dialer(id.addresses, rendezvousKey(id.secret), maskOf(FrameType::table, FrameType::refusal),
-                  perAddress(options));
-    while (dialer.state() == Dialer::State::trying && !deadline.expired()) pollOnce(dialer, deadline);
-    if (dialer.state() == Dialer::State::connected) return dialer.take();
-    refuseShortage(dialer, "the rendezvous at " + where);
-    if (dialer.wrongKey()) {
-      throw Error(moeInvalidUsage, fmt::format("rank {}: the process that answers at {} does not know the secret of "
-                                               "this unique id: the id belongs to another run",
-                                               options.rank, where));
-    }
-    if (dialer.otherVersion()) {
-      throw Error(moeInvalidUsage, fmt::format("rank {}: another version of moecomm answers at {} ({})", options.rank,
-                                               where, dialer.problem()));
-    }
-    if (id.served && dialer.allRefused() && refusedLongEnough.expired()) {
-      throw Error(moeRemoteError, fmt::format("rank {}: nobody listens at {}: the process that made the unique id has "
-                                              "ended, or the id was used before",
-                                              options.rank, where));
-    }
-    if (!dialer.problem().empty()) problem = dialer.problem();
-    if (deadline.expired()) {
-      throw Error(moeTimeout, fmt::format("rank {}: no rendezvous at {} within {} ms ({})", options.rank, where,
-                                          options.timeout.count(), problem));
-    }
-    pause(std::min(between, milliseconds(deadline.leftMs())));
-  }
-}
-
-// If the ranks meet at a loopback address, all of them are on this host, which may lack one of the families.
-std::vector<Address> ownAddresses(const IdContents& id, const Options& options) {
-  const auto isLoopback = [](const Address& address) { return address.isLoopback(); };
-  const bool oneHost = std::all_of(id.addresses.begin(), id.addresses.end(), isLoopback);
-  if (!oneHost || !options.interfaceName.empty()) return localAddresses(options.interfaceName);
-  std::vector<Address> own;
-  for (const Address& address : id.addresses) addOnce(own, Address::loopback(address.family));
-  return own;
-}
 
 Group readTable(const std::vector<std::uint8_t>& table, const Key& secret, const Options& options) {
   Group group{options.rank, options.nranks, {}, {}, options.timeout, options.log};

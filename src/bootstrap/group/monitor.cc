@@ -21,12 +21,20 @@ constexpr int kIdleWaitMs = 1000;
 
 ProcessWatch::ProcessWatch(Node& node, const std::vector<HostIdentity>& ofRanks) : node_(node) {
   const int self = node.group().rank, nranks = static_cast<int>(ofRanks.size());
+  if (nranks > 0) self_ = ofRanks[static_cast<std::size_t>(self)];
   for (int i = 1; i < nranks && watched_.size() < kMax; ++i) {
     const int rank = (self + i) % nranks;
     const HostIdentity& identity = ofRanks[static_cast<std::size_t>(rank)];
     if (!canWatch(ofRanks[static_cast<std::size_t>(self)], identity)) continue;
     if (Fd process = openProcess(identity)) watched_.push_back({rank, std::move(process), 0});
   }
+}
+
+void ProcessWatch::replace(int rank, const HostIdentity& identity) {
+  std::erase_if(watched_, [&](const Watched& watched) { return watched.rank == rank; });
+  std::erase_if(ended_, [&](const Ended& ended) { return ended.rank == rank; });
+  if (!self_ || watched_.size() >= kMax || !canWatch(*self_, identity)) return;
+  if (Fd process = openProcess(identity)) watched_.push_back({rank, std::move(process), 0});
 }
 
 void ProcessWatch::arm(PollSet& set) {

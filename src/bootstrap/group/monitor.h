@@ -27,6 +27,9 @@ class ProcessWatch : public Source {
   // identity is uncertain: those of other process namespaces, without /proc, or of a kernel without pidfd_open.
   ProcessWatch(Node& node, const std::vector<HostIdentity>& ofRanks);
 
+  // A new process has the number of `rank`. The old one does not matter any more.
+  void replace(int rank, const HostIdentity& identity);
+
   void arm(PollSet& set) override;
   void serve(const PollSet& set) override;
   int waitMsMax() const override { return ended_.empty() ? 1 << 30 : kAgainMs; }
@@ -43,6 +46,7 @@ class ProcessWatch : public Source {
     Deadline goodbyeEnd;  // by then a goodbye of the process would have arrived
   };
   Node& node_;
+  std::optional<HostIdentity> self_;  // nothing: it watches none
   std::vector<Watched> watched_;
   std::vector<Ended> ended_;  // what the node has not handled
 };
@@ -70,6 +74,8 @@ class Monitor {
   // Starts the thread again. If that fails, it reports this as a failure of this rank.
   void goOn() noexcept;
   bool resting() const { return restAsked_.load(); }
+  // While it rests: a new process has the number of `rank`.
+  void watch(int rank, const HostIdentity& process) { processes_.replace(rank, process); }
 
  private:
   void start();

@@ -20,7 +20,8 @@ Failure failureOf(const Frame& frame) {
   Failure failure = decodeReason(static_cast<int>(frame.rank), frame.payload);
   failure.death = (frame.sequence & kDeathSequence) != 0;
   failure.again = !failure.death && (frame.sequence & kAgainSequence) != 0;
-  failure.generation = static_cast<Generation>(frame.sequence);
+  failure.generation = failure.death ? Generation{0} : static_cast<Generation>(frame.sequence);
+  failure.incarnation = failure.death ? static_cast<Incarnation>(frame.sequence) : Incarnation{0};
   return failure;
 }
 
@@ -31,6 +32,7 @@ Node::Node(Group group, std::vector<Fd> listeners)
       lobby_(std::move(listeners), group_.key, kPeerFrames, Lobby::Limits{}),
       left_(static_cast<std::size_t>(group_.nranks)),
       leaving_(static_cast<std::size_t>(group_.nranks)),
+      incarnation_(static_cast<std::size_t>(group_.nranks)),
       failed_(static_cast<std::size_t>(group_.nranks)),
       died_(static_cast<std::size_t>(group_.nranks)),
       lost_(static_cast<std::size_t>(group_.nranks)),
@@ -126,7 +128,7 @@ Node::ParentState Node::parentState() const {
 }
 
 void Node::seekParents() {
-  reparent_ = std::make_unique<Reparent>(*this);
+  if (!reparent_) reparent_ = std::make_unique<Reparent>(*this);
 }
 
 bool Node::seeksParent() const {
@@ -138,13 +140,14 @@ void Node::attachTo(int parent, std::unique_ptr<Link> link) {
   auto peer = std::make_unique<Peer>(Peer{parent, std::move(link)});
   Writer payload;
   payload.u32(static_cast<std::uint32_t>(group_.nranks));
-  peer->link->send(FrameType::attach, group_.rank, payload.view());
+  peer->link->send(FrameType::attach, group_.rank, payload.view(), incarnation(group_.rank));
   greet(*peer);
   peers_.push_back(std::move(peer));
   flush();
 }
 
-// Admits a rank above this one, which wants to be a child.
+// Admits a rank above this one, which wants to be a child. A process whose number has been given to another one is not
+// that rank any more.
 void Node::welcome(std::unique_ptr<Link> guest) {
   const auto frame = guest->next();
   if (!frame || frame->type != FrameType::attach) return;
@@ -152,6 +155,7 @@ void Node::welcome(std::unique_ptr<Link> guest) {
   const bool sameGroup = Reader(frame->payload).u32() == static_cast<std::uint32_t>(group_.nranks);
   const bool known = std::any_of(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
   if (!sameGroup || known || rank <= group_.rank || rank >= group_.nranks || left(rank)) return;
+  if (frame->sequence != incarnation(rank)) return;
   keepAlive(guest->fd(), group_.timeout);
   peers_.push_back(std::make_unique<Peer>(Peer{rank, std::move(guest)}));
   greet(*peers_.back());
@@ -161,6 +165,7 @@ void Node::welcome(std::unique_ptr<Link> guest) {
 void Node::greet(Peer& peer) {
   const std::size_t bytes = (left_.size() + 7) / 8;
   std::vector<std::uint8_t> bits(2 * bytes);
+  bits.insert(bits.end(), incarnation_.begin(), incarnation_.end());
   const auto set = [&](std::size_t at, std::size_t rank) {
     bits[at + rank / 8] = static_cast<std::uint8_t>(bits[at + rank / 8] | 1U << rank % 8);
   };
@@ -197,7 +202,7 @@ std::string Node::nameOf(int rank) const {
 
 // Tells the others first, because writing a log may take time.
 void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
-  const Failure failure{rank, moeRemoteError, sentence, generation_, true};
+  const Failure failure{rank, moeRemoteError, sentence, 0, true, false, incarnation(rank)};
   learnFailure(failure, from);
   flush();
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
@@ -243,7 +248,19 @@ void Node::flood(const SharedBytes& bytes, const Peer* except) {
   }
 }
 
+// Whether news of a rank's incarnation count. One that this rank does not know yet was given up by others before this
+// rank expected it: the number is used up, and the rank stays lost.
+bool Node::concerns(int rank, Incarnation of) {
+  const auto index = static_cast<std::size_t>(rank);
+  if (lost(rank) && isNewer(of, incarnation_[index])) {
+    incarnation_[index] = of;
+    std::erase_if(failures_, [&](const Failure& failure) { return failure.death && failure.rank == rank; });
+  }
+  return of == incarnation_[index];
+}
+
 void Node::learnFailure(const Failure& failure, const Peer* from) {
+  if (failure.death && !concerns(failure.rank, failure.incarnation)) return;
   const bool stale = !failure.death && isNewer(generation_, failure.generation);
   const bool known = std::any_of(failures_.begin(), failures_.end(), [&](const Failure& other) {
     return other.rank == failure.rank && (other.death || (!failure.death && other.generation == failure.generation));
@@ -265,26 +282,28 @@ void Node::takeFailure(const Failure& failure) {
   if (failure.rank != group_.rank) newFailures_.push_back(failure);
 }
 
-void Node::learnGoodbye(int rank, Peer* from) {
-  if (rank == group_.rank) return;
+void Node::learnGoodbye(int rank, Incarnation of, Peer* from) {
+  if (rank == group_.rank || !concerns(rank, of)) return;
   if (!left(rank)) {
     left_[static_cast<std::size_t>(rank)].store(true);
     if (!firstLeft_ && !lost(rank)) firstLeft_ = rank;
-    flood(share(FrameType::goodbye, rank), from);
+    flood(share(FrameType::goodbye, rank, {}, of), from);
   }
   if (from->rank != rank || from->leaving) return;
   from->leaving = true;
   from->link->send(FrameType::goodbyeAck, group_.rank);
 }
 
-void Node::learnLeaving(int rank, const Peer* from) {
+void Node::learnLeaving(int rank, Incarnation of, const Peer* from) {
   const auto index = static_cast<std::size_t>(rank);
-  if (leaving_[index].exchange(true)) return;
-  flood(share(FrameType::leaving, rank), from);
+  if (!concerns(rank, of) || leaving_[index].exchange(true)) return;
+  flood(share(FrameType::leaving, rank, {}, of), from);
 }
 
 void Node::handle(Peer& peer, const Frame& frame) {
   if (died(peer.rank)) return;  // the group goes on without it
+  const bool collective = frame.type == FrameType::gather || frame.type == FrameType::result;
+  if (collective && left(group_.rank)) return;  // the group goes on without this rank
   if (frame.rank >= static_cast<std::uint32_t>(group_.nranks))
     return violate(peer, "a frame about a rank that does not exist");
   switch (frame.type) {
@@ -297,12 +316,12 @@ void Node::handle(Peer& peer, const Frame& frame) {
     case FrameType::waiting:
       return handleWaiting(frame);
     case FrameType::goodbye:
-      return learnGoodbye(static_cast<int>(frame.rank), &peer);
+      return learnGoodbye(static_cast<int>(frame.rank), static_cast<Incarnation>(frame.sequence), &peer);
     case FrameType::goodbyeAck:
       peer.acked = true;
       return;
     case FrameType::leaving:
-      return learnLeaving(static_cast<int>(frame.rank), &peer);
+      return learnLeaving(static_cast<int>(frame.rank), static_cast<Incarnation>(frame.sequence), &peer);
     case FrameType::failure:
       return learnFailure(failureOf(frame), &peer);
     case FrameType::late:
@@ -320,11 +339,12 @@ void Node::handle(Peer& peer, const Frame& frame) {
 
 void Node::handleState(Peer& peer, const Frame& frame) {
   const std::size_t half = (left_.size() + 7) / 8;
-  if (peer.greeted || frame.payload.size() != 2 * half) return violate(peer, "a malformed state");
+  if (peer.greeted || frame.payload.size() != 2 * half + left_.size()) return violate(peer, "a malformed state");
   peer.greeted = true;
   for (std::size_t rank = 0; rank < left_.size(); ++rank) {
-    if ((frame.payload[rank / 8] >> rank % 8 & 1) != 0) learnGoodbye(static_cast<int>(rank), &peer);
-    if ((frame.payload[half + rank / 8] >> rank % 8 & 1) != 0) learnLeaving(static_cast<int>(rank), &peer);
+    const Incarnation of = frame.payload[2 * half + rank];
+    if ((frame.payload[rank / 8] >> rank % 8 & 1) != 0) learnGoodbye(static_cast<int>(rank), of, &peer);
+    if ((frame.payload[half + rank / 8] >> rank % 8 & 1) != 0) learnLeaving(static_cast<int>(rank), of, &peer);
   }
   if (parent() != &peer) return;  // it may be leaving
   for (const SharedBytes& bytes : gather_.earlyFrames()) peer.link->send(bytes);
@@ -335,7 +355,7 @@ void Node::sayGoodbye(Deadline deadline) {
   reparent_.reset();
   readMail();
   left_[static_cast<std::size_t>(group_.rank)].store(true);
-  flood(share(FrameType::goodbye, group_.rank), nullptr);
+  flood(share(FrameType::goodbye, group_.rank, {}, incarnation(group_.rank)), nullptr);
   flush();
   const auto unheard = [](const auto& peer) { return !peer->acked; };
   while (!deadline.expired() && std::any_of(peers_.begin(), peers_.end(), unheard)) round(deadline.leftMs());

@@ -18,6 +18,10 @@
 // may be lost: recover() takes it out of the collectives of the new generation. Each rank takes out those that it knows
 // of. If it hears of one more, it begins yet another generation, and tells the others.
 //
+// Newcomers: a new process takes the number of a lost rank (decision 0125). Survivors expect() it, which counts up the
+// incarnation of that number. News of a rank count for one incarnation. When all survivors have done so, takeIn()
+// begins a generation with the newcomer in it. Recoveries begin even generations, and takeIn() odd ones.
+//
 // Collectives: every blob goes up the tree alone, as soon as it comes, so that the root knows which ranks are missing.
 // When all have arrived, the root sends them down. Outside a collective, too, blobs go up and stay at the root, because
 // other ranks may start one first.
@@ -83,6 +87,9 @@ class Gather {
   // Gives up what runs. Blobs for the first operation of this generation, and of newer ones, stay. Later operations do
   // without the blobs of lost ranks.
   void restart(Generation generation, const std::vector<bool>& lost);
+
+  // Of the generation that runs.
+  bool lost(int rank) const { return lost_[static_cast<std::size_t>(rank)]; }
 
   // Returns false for an impossible blob: it belongs to a wrong operation, or its rank has already sent one.
   bool add(std::uint16_t sequence, int rank, std::span<const std::uint8_t> blob);
@@ -186,6 +193,20 @@ class Node {
   // meets frames of the new generation. Deaths and goodbyes still count, unless losses are accepted.
   void recover(Failure why, Losses losses);
   bool lost(int rank) const { return lost_[static_cast<std::size_t>(rank)]; }
+  bool gone(int rank) const { return died(rank) || left(rank); }
+  Generation generation() const { return generation_; }
+  Incarnation incarnation(int rank) const { return incarnation_[static_cast<std::size_t>(rank)]; }
+
+  // A newcomer will take the number of a lost rank. Does nothing if it was given up meanwhile.
+  void expect(int rank, Incarnation incarnation, std::vector<Address> addresses);
+  // Begins the next generation, in which newcomers take part. Every rank has expected them.
+  void takeIn(std::span<const int> ranks);
+  // For a newcomer, before its first round: the state that the group has reached.
+  struct Standing {
+    bool lost, left;
+    Incarnation incarnation;
+  };
+  void beginAs(Generation generation, const std::vector<Standing>& ranks);
   bool mayRecover() const;  // see Bootstrap
   // Failures that this rank has learned of or found by asking, without those that it has announced.
   std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }
@@ -210,7 +231,7 @@ class Node {
   bool asksWhoIsLate() const { return verdict_ && !firstFailure_; }
 
   // Tells every rank that this one will leave. It goes on as before.
-  void announceLeaving() { learnLeaving(group_.rank, nullptr); }
+  void announceLeaving() { learnLeaving(group_.rank, incarnation(group_.rank), nullptr); }
   // True if the rank has no more work and will leave, or has left. Any thread.
   bool leaving(int rank) const { return leaving_[static_cast<std::size_t>(rank)].load() || left(rank); }
 
@@ -248,13 +269,16 @@ class Node {
   void learnDeath(int rank, const std::string& sentence, const Peer* from);
   void learnFailure(const Failure& failure, const Peer* from);
   void takeFailure(const Failure& failure);
-  bool goneUnaccepted(int rank) const { return (died(rank) || left(rank)) && !lost(rank); }
+  bool goneUnaccepted(int rank) const { return gone(rank) && !lost(rank); }
   std::optional<Generation> latestFailed() const;
   void takeLosses();
+  void findRoot();
+  void beginGeneration();
+  bool concerns(int rank, Incarnation incarnation);
   void forgetFailures();
   void passFirstBlobs();
-  void learnGoodbye(int rank, Peer* from);
-  void learnLeaving(int rank, const Peer* from);
+  void learnGoodbye(int rank, Incarnation incarnation, Peer* from);
+  void learnLeaving(int rank, Incarnation incarnation, const Peer* from);
   void askWhoIsLate(const LateWait& wait);
   void tellLateWaits(Peer& peer);
   void ask(Peer& peer);
@@ -286,10 +310,11 @@ class Node {
 
   std::vector<std::atomic<bool>> left_, leaving_;
   Generation generation_ = 0;
+  std::vector<Incarnation> incarnation_;
   std::vector<bool> failed_, died_, lost_;
   Losses losses_ = Losses::refused;  // what the latest recover() said
-  bool anyLost_ = false;
-  bool collecting_ = false;  // a collective runs
+  bool anyLost_ = false;             // a rank was lost once, so ranks may have other parents than at first
+  bool collecting_ = false;          // a collective runs
   int root_ = 0;
   std::optional<int> firstLeft_;
   std::optional<Failure> firstFailure_;
@@ -322,5 +347,11 @@ class AddedSource {
 // Brings one rank into its group (join.cc): the rendezvous, the connection to its parent in the tree, and a first
 // barrier. Throws Error; see Bootstrap::join.
 std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options);
+
+// The same for a newcomer (join_newcomer.cc): waits until survivors take it in. See Bootstrap::joinAsNewcomer.
+std::unique_ptr<Node> joinAsNewcomer(const moeUniqueId_t& id, const Options& options,
+                                     std::span<const std::uint8_t> card, std::vector<std::uint8_t>* table);
+// What a sponsor sends it: the state of the group, and the communicator's own table.
+std::vector<std::uint8_t> tableFor(const Node& node, std::span<const std::uint8_t> table);
 
 }  // namespace moe::bootstrap

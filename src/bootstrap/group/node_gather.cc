@@ -83,7 +83,8 @@ bool Gather::add(std::uint16_t sequence, int rank, std::span<const std::uint8_t>
   round.blobs.resize(nranks_);
   round.have.resize(nranks_);
   const auto index = static_cast<std::size_t>(rank);
-  if (index >= nranks_ || lost_[index] || round.have[index]) return false;
+  // A newer generation may have a newcomer.
+  if (index >= nranks_ || (lost_[index] && !early(sequence)) || round.have[index]) return false;
   round.have[index] = true;
   round.blobs[index].assign(blob.begin(), blob.end());
   ++round.count;
@@ -153,7 +154,7 @@ std::vector<std::vector<std::uint8_t>> Node::allGather(std::span<const std::uint
 
 void Node::sendDown(const SharedBytes& bytes) {
   for (const auto& peer : peers_) {
-    if (peer->rank > group_.rank && !died(peer->rank)) peer->link->send(bytes);
+    if (peer->rank > group_.rank && !gone(peer->rank)) peer->link->send(bytes);
   }
 }
 
@@ -162,7 +163,7 @@ void Node::sendResults() {
   std::vector<std::uint8_t> all;
   const auto& blobs = gather_.blobs();
   for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
-    if (lost_[rank]) continue;
+    if (gather_.lost(static_cast<int>(rank))) continue;
     const auto bytes = encodeFrame(FrameType::result, static_cast<std::uint32_t>(rank), blobs[rank], gather_.current());
     all.insert(all.end(), bytes.begin(), bytes.end());
   }
@@ -171,9 +172,9 @@ void Node::sendResults() {
 
 // New parents get blobs that other ranks may have sent on already, so some come twice after losses.
 void Node::handleGather(Peer& peer, const Frame& frame) {
-  if (gather_.stale(frame.sequence) || lost(static_cast<int>(frame.rank))) return;
-  if (peer.rank < group_.rank || !gather_.plausible(frame.sequence)) return violate(peer, "an unexpected blob");
   const bool early = gather_.early(frame.sequence);
+  if (gather_.stale(frame.sequence) || (gather_.lost(static_cast<int>(frame.rank)) && !early)) return;
+  if (peer.rank < group_.rank || !gather_.plausible(frame.sequence)) return violate(peer, "an unexpected blob");
   const bool kept = early || isRoot();
   if (kept && !gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
     return early || anyLost_ ? void() : violate(peer, "a blob twice");
@@ -185,7 +186,7 @@ void Node::handleGather(Peer& peer, const Frame& frame) {
 }
 
 void Node::handleResult(Peer& peer, const Frame& frame) {
-  if (gather_.stale(frame.sequence) || lost(static_cast<int>(frame.rank))) return;
+  if (gather_.stale(frame.sequence) || gather_.lost(static_cast<int>(frame.rank))) return;
   const bool expected = gather_.running() && frame.sequence == gather_.current() && peer.rank < group_.rank;
   if (!expected || !gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
     return violate(peer, "an unexpected result");
@@ -296,10 +297,14 @@ void Node::recover(Failure why, Losses losses) {
   round(0);  // reads what has arrived, and the mail
   why.again = true;
   if (!latestFailed()) announce(why);
-  generation_ = static_cast<Generation>(*latestFailed() + 1);
+  generation_ = static_cast<Generation>((*latestFailed() | 1) + 1);
   losses_ = losses;
   if (losses == Losses::accepted) takeLosses();
   forgetFailures();
+  beginGeneration();
+}
+
+void Node::beginGeneration() {
   gather_.restart(generation_, lost_);
   passFirstBlobs();
   if (reparent_) reparent_->hurry();
@@ -316,14 +321,19 @@ void Node::takeLosses() {
     if (rank == group_.rank || !goneUnaccepted(rank)) continue;
     lost_[static_cast<std::size_t>(rank)] = anyLost_ = true;
   }
+  findRoot();
+}
+
+void Node::findRoot() {
+  root_ = 0;
   while (lost(root_)) ++root_;
 }
 
-// One failure of the generation before stays, for new neighbours.
+// One failure of the generations before stays, for new neighbours.
 void Node::forgetFailures() {
   bool told = false;
   std::erase_if(failures_, [&](const Failure& failure) {
-    const bool before = failure.generation == static_cast<Generation>(generation_ - 1);
+    const bool before = !isNewer(static_cast<Generation>(generation_ - 2), failure.generation);
     return !failure.death && (!before || std::exchange(told, true));
   });
   std::erase_if(newFailures_, [&](const Failure& failure) { return !failure.death || lost(failure.rank); });
@@ -341,6 +351,49 @@ void Node::passFirstBlobs() {
   if (isRoot()) return;
   auto first = gather_.takeFirstFrames();
   if (parentState() != ParentState::attached) heldForParent_ = std::move(first);
+}
+
+// ---- Newcomers ----
+
+// The process that had the number may still be a neighbour, if it was given up. Its end is not news any more.
+void Node::expect(int rank, Incarnation incarnation, std::vector<Address> addresses) {
+  const auto index = static_cast<std::size_t>(rank);
+  if (!lost(rank) || !isNewer(incarnation, incarnation_[index])) return;
+  incarnation_[index] = incarnation;
+  group_.addresses[index] = std::move(addresses);
+  failed_[index] = false;
+  died_[index] = false;
+  left_[index].store(false);
+  leaving_[index].store(false);
+  std::erase_if(failures_, [&](const Failure& failure) { return failure.rank == rank; });
+  std::erase_if(peers_, [&](const auto& peer) { return peer->rank == rank; });
+}
+
+// If a newcomer was given up meanwhile, it is a member all the same, and the collectives of this generation fail.
+void Node::takeIn(std::span<const int> ranks) {
+  generation_ = static_cast<Generation>(generation_ | 1);
+  for (const int rank : ranks) {
+    lost_[static_cast<std::size_t>(rank)] = false;
+    if (left(rank) && !firstLeft_) firstLeft_ = rank;
+  }
+  for (const Failure& failure : failures_) {
+    if (failure.death && !lost(failure.rank) && !firstFailure_) firstFailure_ = failure;
+  }
+  findRoot();
+  beginGeneration();
+}
+
+void Node::beginAs(Generation generation, const std::vector<Standing>& ranks) {
+  generation_ = generation;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    incarnation_[rank] = ranks[rank].incarnation;
+    lost_[rank] = ranks[rank].lost;
+    left_[rank].store(ranks[rank].left);
+    died_[rank] = failed_[rank] = ranks[rank].lost && !ranks[rank].left;
+  }
+  anyLost_ = true;
+  findRoot();
+  gather_.restart(generation_, lost_);
 }
 
 }  // namespace moe::bootstrap

@@ -14,7 +14,9 @@ constexpr std::chrono::milliseconds kProbeAgain{500};
 }  // namespace
 
 Attempt::Attempt(Node& node, int rank)
-    : rank_(rank),
+    : node_(node),
+      rank_(rank),
+      incarnation_(node.incarnation(rank)),
       dialer_(node.group().addresses[static_cast<std::size_t>(rank)], node.group().key, Node::kPeerFrames, kPerAddress),
       added_(node, dialer_) {}
 

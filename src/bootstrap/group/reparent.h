@@ -19,12 +19,18 @@ class Attempt {
 
   bool ended() const { return dialer_.state() != Dialer::State::trying; }
   int rank() const { return rank_; }
-  // When it has ended. NULL: it has failed.
-  std::unique_ptr<Link> link() { return dialer_.state() == Dialer::State::connected ? dialer_.take() : nullptr; }
-  bool nobodyListens() const { return dialer_.allRefused(); }
+  // When it has ended. NULL: it has failed, or the rank has a new process since.
+  std::unique_ptr<Link> link() {
+    return current() && dialer_.state() == Dialer::State::connected ? dialer_.take() : nullptr;
+  }
+  bool nobodyListens() const { return current() && dialer_.allRefused(); }
 
  private:
+  bool current() const { return node_.incarnation(rank_) == incarnation_; }
+
+  Node& node_;
   int rank_;
+  Incarnation incarnation_;
   Dialer dialer_;
   AddedSource added_;
 };

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::uint32_t kIdMagic = 0x55454f4d;  // "MOEU"
 constexpr std::uint8_t kIdVersion = 2;
+constexpr std::uint8_t kServed = 1, kReplaces = 2;  // kinds; 0: nobody serves it yet
 constexpr std::size_t kAddressBytes = 20;
 
 // Detects ids that were cut or garbled on their way. It does not prevent forgery, but a forged secret is useless.
@@ -25,7 +26,7 @@ moeUniqueId_t encodeUniqueId(const IdContents& contents) {
   Writer out;
   out.u32(kIdMagic);
   out.u8(kIdVersion);
-  out.u8(contents.served ? 1 : 0);
+  out.u8(contents.replaces ? kReplaces : contents.served ? kServed : 0);
   out.bytes(contents.secret);
   writeAddresses(out, contents.addresses);
   std::copy(out.view().begin(), out.view().end(), id.bytes);
@@ -42,7 +43,9 @@ IdContents decodeUniqueId(const moeUniqueId_t& id) {
   if (in.u32() != kIdMagic) throw Error(moeInvalidArgument, "id is not a unique id of moecomm");
   if (in.u8() != kIdVersion) throw Error(moeInvalidArgument, "id was made by another version of moecomm");
   IdContents contents;
-  contents.served = in.u8() != 0;
+  const std::uint8_t kind = in.u8();
+  contents.served = kind != 0;
+  contents.replaces = kind == kReplaces;
   in.bytes(contents.secret);
   const bool addressesGood = readAddresses(in, contents.addresses);
   if (!addressesGood || Reader(bytes.last(8)).u64() != checksum(bytes.first(bytes.size() - 8))) {

@@ -29,11 +29,12 @@ moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std
 ServedMeeting serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout);
 
 // The content of an id. `served`: its rendezvous ran before the id was known, so waiting is pointless if nobody
-// listens.
+// listens. `replaces`: it is for a newcomer, a survivor serves it, and the secret is the group's key.
 struct IdContents {
   bool served = false;
   Key secret{};
   std::vector<Address> addresses;
+  bool replaces = false;
 };
 moeUniqueId_t encodeUniqueId(const IdContents& contents);
 IdContents decodeUniqueId(const moeUniqueId_t& id);  // throws moeInvalidArgument if it is no id or is damaged

@@ -19,11 +19,11 @@ enum class FrameType : std::uint8_t {
   challenge = 2,     // handshake: server's nonce and proof
   proof = 3,         // handshake: client's proof
   join = 4,          // rank -> rendezvous: rank, nranks, timeout, listener addresses
-  table = 5,         // rendezvous -> rank: session nonce, all listener addresses
+  table = 5,         // rendezvous -> rank: session nonce, all listener addresses; to a newcomer: the state of the group
   joined = 6,        // rank -> rendezvous: connected to the tree, needs the rendezvous no more
   refusal = 7,       // both ways between rank and rendezvous: the join has failed; result and sentence
   attach = 8,        // child -> parent: first frame of a tree connection
-  state = 9,         // both ways after Attach: who has left, and who is leaving
+  state = 9,         // both ways after Attach: who has left, who is leaving, and the incarnation of each rank
   gather = 10,       // up the tree: one rank's blob
   result = 11,       // down the tree: one rank's blob
   waiting = 12,      // down the tree: the ranks that the collective is waiting for
@@ -37,12 +37,14 @@ enum class FrameType : std::uint8_t {
   ask = 20,          // to a neighbour: are you alive?
   alive = 21,        // the answer, at once
   dumpRequest = 22,  // asks a watched communicator for its latest steps
-  dumpReply = 23     // them, as text
+  dumpReply = 23,    // them, as text
+  newcomer = 24      // newcomer -> survivor: as join, and the newcomer's card
 };
 
 constexpr std::size_t kFrameHeaderBytes = 16;
 constexpr std::size_t kPayloadBytesMax = std::size_t{16} << 20;
 constexpr std::size_t kSentenceBytesMax = 1024;
+constexpr std::size_t kCardBytesMax = 4096;
 constexpr std::uint32_t kRankCountMax = 65536;
 
 using FrameMask = std::uint32_t;

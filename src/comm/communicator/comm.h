@@ -4,7 +4,9 @@
 
 #include <unistd.h>
 
+#include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "base/log.h"
 #include "bootstrap/group/bootstrap.h"
 #include "comm/communicator/error_state.h"
+#include "comm/communicator/handle_card.h"
 #include "comm/communicator/heap.h"
 #include "comm/communicator/room.h"
 #include "comm/config/config.h"
@@ -38,10 +41,13 @@ struct AllowedLosses {
   std::span<const std::int32_t> evicted;  // that count as lost, though they may live
 };
 
+struct GroupTable;  // newcomer.h
+
 // The mark spells "moecomm" and a letter.
 class Comm : public Alive<0x6d6f65636f6d6d43> {
  public:
   // `rendezvousRank` serves the id; -1 if it is not known. `backend` NULL: the one that the configuration asks for.
+  // With an id of replace(), this process takes the place of a lost rank.
   static std::unique_ptr<Comm> create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
                                       int rendezvousRank = -1, std::unique_ptr<Backend> backend = nullptr);
   ~Comm();
@@ -91,6 +97,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   bool recover(const AllowedLosses& losses, std::int32_t timeoutMs);
   // The ranks that the group goes on without, ascending.
   const std::vector<int>& lost() const { return lost_; }
+  // The id with which a new process takes the number of a lost rank, in a recovery.
+  moeUniqueId_t replace(int rank);
   // Throws moeInvalidUsage while the window has no memory; `call` is named.
   void requireAwake(const char* call) const;
 
@@ -120,9 +128,15 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   template <class Handle>
   Handle* add(std::unique_ptr<Handle> handle) {
     Handle* added = handle.get();
-    handles_.push_back({std::move(handle), [](void* owned) { static_cast<Handle*>(owned)->voidRoute(); }});
+    handles_.push_back({std::move(handle), [](void* owned) { static_cast<Handle*>(owned)->voidRoute(); },
+                        [](void* owned) { return static_cast<Handle*>(owned)->card(); }});
     return added;
   }
+  // In a process that has taken the place of a lost rank: the next handle must be like the next of the others', until
+  // there are as many. Throws moeInvalidUsage.
+  void requireExpected(const HandleCard& mine) const;
+  // That handle; nothing: this process has all of them.
+  std::optional<HandleCard> takeExpected();
   void remove(const void* handle);
 
  private:
@@ -132,6 +146,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   struct Owned {
     std::shared_ptr<void> handle;
     void (*voidRoute)(void*);
+    HandleCard (*card)(void*);
   };
   Comm() = default;
 
@@ -139,6 +154,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void transportFailed(moeResult_t result, const std::string& sentence) noexcept;
   void lookAtSteps() noexcept;
   const Failure* stepFailure() const noexcept;
+  GroupTable groupTable() const;
   std::string job() const;
   std::string recorded(const char* reason);
   void startWatch();
@@ -170,6 +186,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::shared_ptr<WindowHeap> heap_;
   std::unique_ptr<Room> localRoom_;
   std::vector<Owned> handles_;
+  std::deque<HandleCard> expected_;  // handles of the others that this process, which came later, has not created yet
   bool hasReaders_ = false;
   std::atomic<bool> suspended_ = false;
   std::vector<int> lost_;

@@ -1,13 +1,14 @@
 // Builds a communicator: the ranks meet, agree on their configuration, make their windows and map each other's. After
-// each round every rank knows of every rank's failure, so that all give up for the same reason.
+// each round every rank knows of every rank's failure, so that all give up for the same reason. A process that takes
+// the place of a lost rank waits for the others instead, which have agreed already (decision 0125).
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <iterator>
 
+#include "bootstrap/group/unique_id.h"
+#include "comm/communicator/agreed_values.h"
 #include "comm/communicator/comm.h"
+#include "comm/communicator/newcomer.h"
 #include "comm/communicator/rounds.h"
 #include "comm/config/config.h"
 #include "comm/config/tuning_file.h"
@@ -17,27 +18,6 @@
 
 namespace moe {
 namespace {
-
-// Settings that must be the same on all ranks: names for the sentences, and values in the same order.
-constexpr const char* kAgreedNames[] = {"library version", "backend",      "modes",   "tokensMax",   "llTokensMax",
-                                        "rowBytesMax",     "sideBytesMax", "topkMax", "expertsMax",  "stagingRows",
-                                        "domainSize",      "transport",    "llSets",  "stagingAreas"};
-using AgreedValues = std::array<std::int64_t, std::size(kAgreedNames)>;
-
-AgreedValues agreedValues(const Config& c, int backend) {
-  return {MOE_VERSION_CODE, backend,      c.modes,       c.tokensMax,  c.llTokensMax, c.rowBytesMax, c.sideBytesMax,
-          c.topkMax,        c.expertsMax, c.stagingRows, c.domainSize, c.transport,   c.llSets,      c.stagingAreas};
-}
-
-// Empty if they agree.
-std::string disagreement(const AgreedValues& first, const AgreedValues& other, int rank) {
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    if (first[i] == other[i]) continue;
-    return fmt::format("moeCommInit: ranks disagree: {} is {} on rank 0 and {} on rank {}", kAgreedNames[i], first[i],
-                       other[i], rank);
-  }
-  return {};
-}
 
 // Rank 0's tuning file. Empty bytes stand for it on other ranks.
 struct TuningCard {
@@ -49,25 +29,37 @@ struct TuningCard {
 
 class CommInit {
  public:
-  CommInit(int nranks, int rank, const moeUniqueId_t& id, const Config& config, int rendezvousRank,
-           std::unique_ptr<Backend> backend)
-      : comm_(new Comm) {
+  CommInit(int nranks, int rank, const Config& config, std::unique_ptr<Backend> backend) : comm_(new Comm) {
     comm_->config_ = config;
     comm_->log_ =
         std::make_unique<Log>(Log::Options{config.logLevel, config.logFile, config.log, config.logUser}, rank, nranks);
     logEnvironment(*comm_->log_, config, namesInEnvironment());
-    const std::chrono::milliseconds timeout(config.timeoutMs);
     comm_->room_.view.rank = rank;
     comm_->room_.view.nranks = nranks;
     comm_->backend_ = std::move(backend);
     if (!comm_->backend_) chooseBackend();
-    comm_->bootstrap_ = bootstrap::Bootstrap::join(
-        id, {nranks, rank, timeout, config.interfaceName, rendezvousRank, comm_->log_.get()});
   }
 
-  std::unique_ptr<Comm> build() {
+  std::unique_ptr<Comm> build(const moeUniqueId_t& id, int rendezvousRank) {
+    if (bootstrap::decodeUniqueId(id).replaces) {
+      takePlaceAt(id, rendezvousRank);
+      return reporting([&] { return becomeRank(); });
+    }
+    comm_->bootstrap_ = bootstrap::Bootstrap::join(id, options(rendezvousRank));
+    return reporting([&] { return buildTogether(); });
+  }
+
+ private:
+  bootstrap::Options options(int rendezvousRank) const {
+    const Config& config = comm_->config_;
+    return {comm_->nranks(),      comm_->rank(),  std::chrono::milliseconds(config.timeoutMs),
+            config.interfaceName, rendezvousRank, comm_->log_.get()};
+  }
+
+  template <class Part>
+  std::unique_ptr<Comm> reporting(Part part) {
     try {
-      return buildTogether();
+      return part();
     } catch (const AgreedError&) {
       throw;
     } catch (...) {
@@ -77,7 +69,6 @@ class CommInit {
     }
   }
 
- private:
   std::unique_ptr<Comm> buildTogether() {
     agree();
     agreeOnTuning();
@@ -118,7 +109,7 @@ class CommInit {
     const auto first = readCard<AgreedValues>(all.front(), 0);
     for (int rank = 1; rank < comm_->nranks(); ++rank) {
       const auto other = readCard<AgreedValues>(all[static_cast<std::size_t>(rank)], rank);
-      if (const std::string why = disagreement(first, other, rank); !why.empty())
+      if (const std::string why = disagreement(first, 0, other, rank); !why.empty())
         throw AgreedError(moeInvalidUsage, why);
     }
   }
@@ -208,13 +199,18 @@ class CommInit {
                                                       comm.allocator());
   }
 
-  void exchangeCards() {
-    Comm& comm = *comm_;
+  WindowCard ownCard() const {
     WindowCard mine;
     mine.host = self_;
-    mine.device = comm.backend_->device();
+    mine.device = comm_->backend_->device();
     mine.processors = processorsOfThisThread();
-    comm.room_.window->describe(&mine);
+    comm_->room_.window->describe(&mine);
+    return mine;
+  }
+
+  void exchangeCards() {
+    Comm& comm = *comm_;
+    const WindowCard mine = ownCard();
     if (comm.room_.window->fd() >= 0) comm.bootstrap_->serveFd(comm.room_.window->fd());
     const auto all = comm.bootstrap_->allGather(asBytes(mine));
     for (int rank = 0; rank < comm.nranks(); ++rank) {
@@ -236,6 +232,8 @@ class CommInit {
       sharers += sameDevice ? 1 : 0;
       if (rank == comm.rank()) {
         peer.window = {comm.room_.window->memory(), moeTransportSelf};
+      } else if (comm.bootstrap_->isLost(rank)) {
+        peer.window = comm.room_.window->openLost(rank, peer.card);
       } else if (peer.inDomain) {
         peer.window = comm.room_.window->open(rank, mine, peer.card, fetch);
       }
@@ -345,6 +343,63 @@ class CommInit {
     if (const auto report = comm->transportReports_.complete()) comm->fail(report->first, report->second, true);
   }
 
+  // ---- A newcomer ----
+
+  // Makes all that a rank needs of its own, and waits at its sponsor. Returns within the recovery that takes it in.
+  void takePlaceAt(const moeUniqueId_t& id, int rendezvousRank) {
+    Comm& comm = *comm_;
+    if (domainSizeOf(comm.nranks(), comm.config_) != comm.nranks()) {
+      throw Error(moeUnsupported,
+                  fmt::format("moeCommInit: config.domainSize is {}, and the id is for the place of a lost "
+                              "rank, for which there must be one domain",
+                              comm.config_.domainSize));
+    }
+    self_ = bootstrap::HostIdentity::current();
+    sharesClock_ = true;  // a domain is on one host
+    comm.room_.shape = shapeOf(comm.nranks(), comm.nranks(), comm.config_);
+    makeWindow();
+    if (const std::string why = comm.room_.window->whyFixed(); !why.empty()) {
+      throw Error(moeUnsupported, fmt::format("moeCommInit: rank {} takes the place of a lost rank, and its window {}",
+                                              comm.rank(), why));
+    }
+    logStage("waits for the place of a lost rank");
+    const NewcomerCard card{agreedValues(comm.config_, comm.backend_->kind()), ownCard()};
+    std::vector<std::uint8_t> bytes;
+    comm.bootstrap_ = bootstrap::Bootstrap::joinAsNewcomer(id, options(rendezvousRank), asBytes(card), &bytes);
+    takeOver(GroupTable::read(bytes, comm.nranks()), card.window);
+  }
+
+  void takeOver(GroupTable table, const WindowCard& mine) {
+    Comm& comm = *comm_;
+    comm.tunedLimits_ = table.head.limits;
+    comm.handlesMade_ = table.head.handlesMade;
+    std::copy_n(table.head.llHandles, kLlSetsMax, comm.room_.llHandles);
+    comm.expected_.assign(table.handles.begin(), table.handles.end());
+    comm.lost_ = comm.bootstrap_->lost();
+    table.windows[static_cast<std::size_t>(comm.rank())] = mine;
+    for (const WindowCard& card : table.windows) comm.peers_.push_back({card, {}, true});
+  }
+
+  // The rounds of the survivors' recovery.
+  std::unique_ptr<Comm> becomeRank() {
+    Comm& comm = *comm_;
+    Settlement settlement(comm);
+    const auto map = [&] {
+      openWindows();
+      makeView();
+    };
+    const auto settle = [&](const EndedOperations& ended) {
+      settlement.settle(comm.room_, ended, comm.lost_);
+      comm.startWatch();
+    };
+    Admission(comm, *comm.bootstrap_, "moeCommRecover").run(map, settle);
+    comm.bootstrap_->stopServingFd();
+    startMonitor();
+    comm.log_->write(moeLogInfo, "init", "took the place of a lost rank after {} ms; it creates {} handles first",
+                     milliseconds(), comm.expected_.size());
+    return std::move(comm_);
+  }
+
   void logStage(const char* what) const { comm_->log_->write(moeLogDebug, "init", "{} ms: {}", milliseconds(), what); }
 
   std::int64_t milliseconds() const {
@@ -371,7 +426,7 @@ std::unique_ptr<Comm> Comm::create(int nranks, int rank, const moeUniqueId_t& id
   if (!config.dumpFolder.empty()) requireWritableFolder("config.dumpFolder (MOECOMM_DUMP_FOLDER)", config.dumpFolder);
   if (rank < 0 || rank >= nranks)
     throw Error(moeInvalidArgument, fmt::format("rank is {}, must be 0..{}", rank, nranks - 1));
-  return CommInit(nranks, rank, id, config, rendezvousRank, std::move(backend)).build();
+  return CommInit(nranks, rank, config, std::move(backend)).build(id, rendezvousRank);
 }
 
 }  // namespace moe

@@ -1,6 +1,6 @@
 // Goes on after a failure (decisions 0122 and 0123). Every living rank ends its steps and comes, all take the same
 // counts of operations, and each writes its own words. Routes are void, and operations that awaited moeComplete are
-// cancelled.
+// cancelled. Then newcomers are taken in, which wait for the places of lost ranks (decision 0125).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +8,9 @@
 #include <optional>
 
 #include "comm/communicator/comm.h"
+#include "comm/communicator/newcomer.h"
 #include "comm/communicator/rounds.h"
+#include "comm/communicator/settlement.h"
 #include "comm/communicator/window_memory.h"
 #include "device/view/settled.h"
 
@@ -26,6 +28,7 @@ class CommRecovery {
   CommRecovery(Comm& comm, const AllowedLosses& losses, std::chrono::milliseconds timeout)
       : comm_(comm),
         memory_(comm, *comm.bootstrap_),
+        settlement_(comm),
         losses_(losses),
         timeout_(timeout),
         end_(Deadline::after(timeout)) {}
@@ -36,7 +39,7 @@ class CommRecovery {
     endSteps();
     const MonitorHeld held(*comm_.bootstrap_, timeout_);
     try {
-      while (!settled()) {
+      while (!settled() || !admitted()) {
       }
     } catch (const AgreedError& error) {
       comm_.errors_.replace(error.result(), error.what());
@@ -48,7 +51,7 @@ class CommRecovery {
       throw Error(error);
     }
     clearFailure();
-    comm_.log_->write(moeLogInfo, "comm", "recovered after {:.1f} ms{}", milliseconds(), lossText());
+    comm_.log_->write(moeLogInfo, "comm", "recovered after {:.1f} ms{}{}", milliseconds(), newText(), lossText());
     return memoryFresh_;
   }
 
@@ -70,15 +73,107 @@ class CommRecovery {
       if (!lost_.empty()) inRound([&] { requireGone(agreed.fresh); });
       if (agreed.fresh) takeFreshMemory();
       inRound([&] { settleAll(agreed.ended); });
+      comm_.lost_ = lost_;
+      newcomers_.clear();
+      if (!lost_.empty()) newcomers_ = fitting(group().gatherNewcomers(kCall));
       return true;
     } catch (const AgreedError&) {
       throw;
     } catch (const Error&) {
-      const bool again = group().mayRecover() || (group().othersGaveUp() && !news.expired());
-      if (!again || end_.expired()) throw;
+      if (!maySettleAgain(news)) throw;
       return false;
     }
   }
+  bool maySettleAgain(const Deadline& news) {
+    const bool again = group().mayRecover() || (group().othersGaveUp() && !news.expired());
+    return again && !end_.expired();
+  }
+
+  // Takes in the newcomers that wait. False: that has failed, or another rank was lost meanwhile. The ranks settle
+  // again then, without newcomers unless these are ranks like the others by now.
+  bool admitted() {
+    if (newcomers_.empty()) return true;
+    const Deadline news = Deadline::after(kNews);
+    group().setTimeout(std::max(std::chrono::milliseconds(end_.leftMs()) / 2, std::chrono::milliseconds(1)));
+    Admission admission(comm_, group(), kCall);
+    try {
+      takeIn(admission);
+      return true;
+    } catch (...) {
+      const Error error = currentErrorOf(comm_.rank());
+      group().setTimeout(timeout_);
+      if (admission.settled() ? !maySettleAgain(news) : end_.expired()) throw Error(error);
+      if (!admission.settled()) giveUpNewcomers(error);
+      return false;
+    }
+  }
+  void takeIn(Admission& admission) {
+    std::vector<bootstrap::HostIdentity> processes;
+    for (const bootstrap::Newcomer& newcomer : newcomers_) {
+      Peer& peer = peerOf(newcomer.rank);
+      peer.card = cardOf(newcomer).window;
+      processes.push_back(peer.card.host);
+    }
+    group().takeIn(newcomers_, processes, comm_.groupTable().bytes(), kCall);
+    lost_ = group().lost();
+    admission.run([&] { mapNewcomers(); }, [&](const EndedOperations& ended) { settleWithNewcomers(ended); });
+  }
+  void mapNewcomers() {
+    for (const bootstrap::Newcomer& newcomer : newcomers_) {
+      AddressRange& range = *memory_.rangeOf(newcomer.rank);
+      range.unmap();
+      range.map(group().fetchFdFrom(newcomer.rank, end_).get());
+    }
+  }
+  // The words of handles are settled already.
+  void settleWithNewcomers(const EndedOperations& ended) {
+    settlement_.settle(comm_.room_, ended, lost_);
+    for (const bootstrap::Newcomer& newcomer : newcomers_) {
+      std::atomic_ref(comm_.room_.view.departed[newcomer.rank]).store(0, std::memory_order_release);
+    }
+    comm_.lost_ = lost_;
+  }
+  // They have stored to nobody's window, so nobody waits for their ends.
+  void giveUpNewcomers(const Error& error) {
+    for (const bootstrap::Newcomer& newcomer : newcomers_) {
+      const std::string sentence =
+          fmt::format("the process that came for the place of rank {} was given up by rank {}: {}", newcomer.rank,
+                      comm_.rank(), error.what());
+      group().refuse(newcomer, error.result(), sentence);
+      group().giveUp(newcomer.rank, sentence);
+      memory_.rangeOf(newcomer.rank)->mapScratch();
+    }
+    newcomers_.clear();
+  }
+
+  // Refuses newcomers that are threads of another rank's process. All ranks see the same.
+  std::vector<bootstrap::Newcomer> fitting(std::vector<bootstrap::Newcomer> newcomers) {
+    std::vector<bootstrap::Newcomer> fit;
+    for (bootstrap::Newcomer& newcomer : newcomers) {
+      const int other = sharesProcessWith(cardOf(newcomer).window.host, fit);
+      if (other < 0) {
+        fit.push_back(std::move(newcomer));
+        continue;
+      }
+      group().refuse(
+          newcomer, moeUnsupported,
+          fmt::format("moeCommInit: rank {} takes the place of a lost rank, and must be a process of its own: "
+                      "rank {} runs in the same one",
+                      newcomer.rank, other));
+    }
+    return fit;
+  }
+  // -1: with none.
+  int sharesProcessWith(const bootstrap::HostIdentity& host, const std::vector<bootstrap::Newcomer>& newcomers) const {
+    for (int rank = 0; rank < comm_.nranks(); ++rank) {
+      if (!comm_.bootstrap_->isLost(rank) && hostOf(rank).sameProcess(host)) return rank;
+    }
+    for (const bootstrap::Newcomer& newcomer : newcomers) {
+      if (cardOf(newcomer).window.host.sameProcess(host)) return newcomer.rank;
+    }
+    return -1;
+  }
+
   template <class Work>
   void inRound(Work work) {
     together(group(), work, kCall);
@@ -136,7 +231,7 @@ class CommRecovery {
   };
 
   Agreement agree() {
-    Card mine{endedIn(comm_.room_), {}, losses_.most, evictedRuns() || !memory_.whole() ? 1 : 0};
+    Card mine{settlement_.endedIn(comm_.room_), {}, losses_.most, evictedRuns() || !memory_.whole() ? 1 : 0};
     std::copy_n(comm_.room_.llHandles, kLlSetsMax, mine.llHandles);
     const auto cards = group().allGather(asBytes(mine), kCall);
     std::vector<EndedOperations> all;
@@ -168,13 +263,6 @@ class CommRecovery {
                                                      "must make and destroy the same handles in the same order",
                                                      kCall, first.rank, count, set, rank, card.llHandles[set]));
     }
-  }
-  EndedOperations endedIn(const Room& room) {
-    CommState state;
-    static_assert(sizeof state % sizeof(std::uint64_t) == 0);
-    comm_.backend_->readWords(reinterpret_cast<std::uint64_t*>(&state),
-                              reinterpret_cast<const std::uint64_t*>(room.view.state), sizeof state / 8);
-    return endedOf(state);
   }
 
   // The ranks that are lost since the latest recovery.
@@ -223,9 +311,8 @@ class CommRecovery {
       }
     }
   }
-  const bootstrap::HostIdentity& hostOf(int rank) const {
-    return comm_.peers_[static_cast<std::size_t>(rank)].card.host;
-  }
+  Peer& peerOf(int rank) const { return comm_.peers_[static_cast<std::size_t>(rank)]; }
+  const bootstrap::HostIdentity& hostOf(int rank) const { return peerOf(rank).card.host; }
 
   void takeFreshMemory() {
     try {
@@ -245,32 +332,13 @@ class CommRecovery {
   // No rank runs a step.
   void settleAll(const EndedOperations& ended) {
     for (const int rank : newlyLost()) memory_.rangeOf(rank)->mapScratch();
-    settle(comm_.room_, ended, lost_);
-    if (!lost_.empty()) clearTold(comm_.room_);
+    settlement_.settle(comm_.room_, ended, lost_);
+    if (!lost_.empty()) settlement_.clearTold(comm_.room_);
     if (comm_.localRoom_) {
-      const EndedOperations alone = endedIn(*comm_.localRoom_);
-      settle(*comm_.localRoom_, beyond({&alone, 1}), {});
+      const EndedOperations alone = settlement_.endedIn(*comm_.localRoom_);
+      settlement_.settle(*comm_.localRoom_, beyond({&alone, 1}), {});
     }
     for (const Comm::Owned& owned : comm_.handles_) owned.voidRoute(owned.handle.get());
-  }
-
-  void settle(Room& room, const EndedOperations& ended, LostList lost) {
-    const CommView& view = room.view;
-    std::vector<Flag> words(lastingWords(view.at));
-    SettledWords(words, view.at, view.nranks, room.shape.llSets, lost).write(ended);
-    const CommState state = settledState(ended, lost);
-    comm_.backend_->copyToPrivate(room.base(), words.data(), words.size() * sizeof(Flag));
-    comm_.backend_->copyToPrivate(view.state, &state, sizeof state);
-  }
-
-  void clearTold(Room& room) {
-    const std::vector<std::uint8_t> zeros(std::size_t{1} << 20);
-    for (const ToldArea& area : toldAreas(room.view.at, room.view.nranks, room.shape.llSets)) {
-      for (std::uint64_t at = 0; at < area.bytes; at += zeros.size()) {
-        const std::size_t bytes = std::min<std::size_t>(zeros.size(), area.bytes - at);
-        comm_.backend_->copyToPrivate(room.base() + area.begin + at, zeros.data(), bytes);
-      }
-    }
   }
 
   // All ranks have settled. Peers may start steps at any time.
@@ -282,6 +350,14 @@ class CommRecovery {
     std::atomic_ref(comm_.orders()->abort).store(0, std::memory_order_release);
     comm_.stepFailureTaken_ = false;
     comm_.errors_.forget();
+  }
+
+  std::string newText() const {
+    if (newcomers_.empty()) return "";
+    std::vector<int> ranks;
+    for (const bootstrap::Newcomer& newcomer : newcomers_) ranks.push_back(newcomer.rank);
+    std::sort(ranks.begin(), ranks.end());
+    return fmt::format("; new processes have the places of {}", bootstrap::describeRanks(ranks));
   }
 
   std::string lossText() const {
@@ -297,10 +373,12 @@ class CommRecovery {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   Comm& comm_;
   WindowMemory memory_;
+  Settlement settlement_;
   AllowedLosses losses_;
   std::chrono::milliseconds timeout_;
   Deadline end_;
   std::vector<int> lost_;
+  std::vector<bootstrap::Newcomer> newcomers_;
   bool memoryFresh_ = false;
 };
 

@@ -29,6 +29,7 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
       room_(localOnly_ ? comm.localRoom() : comm.room()),
       statistics_(comm.backend(), comm.allocator(), room_.view.nranks, localExperts(), config.statistics != 0) {
   Backend& backend = comm.backend();
+  if (!localOnly_) comm.requireExpected(card());
   const std::int64_t bytes = layOutHandle(shape_, nullptr, &view_);
   block_ = backend.allocatePrivate(static_cast<std::size_t>(bytes), comm.allocator());
   const std::int64_t told = toldBytes(shape_);
@@ -40,11 +41,12 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
   if (!shape_.countsStay) view_.counts = countsTold(told_.get());
   bringCounts();  // the first copy is slow, and waits for steps
   refused_.ids = writeRefusedIds(told_.get() + told, shape_.wideIndex);
-  view_.number = comm.takeHandleNumber(localOnly_);
+  const std::optional<HandleCard> expected = localOnly_ ? std::nullopt : comm.takeExpected();
+  view_.number = expected ? expected->number : comm.takeHandleNumber(localOnly_);
   tokensBound_ = shape_.tokensMax;
   routesInDispatch_ = dispatchRoutes(view_);
   if (localOnly_) placeOwnExperts();
-  if (lowLatency()) view_.llSet = room_.takeLlSet();
+  if (lowLatency()) view_.llSet = expected ? expected->llSet : room_.takeLlSet();
   tell(config, bytes);
 }
 
@@ -52,6 +54,11 @@ Handle::~Handle() {
   comm_.log().write(moeLogDebug, "dev", "handle {} is destroyed", number());
   forgetPending();
   if (lowLatency()) room_.giveBackLlSet(view_.llSet);
+}
+
+HandleCard Handle::card() const {
+  return {number(),    view_.llSet, shape_.map.experts, shape_.topk, static_cast<std::int32_t>(shape_.layout),
+          lowLatency()};
 }
 
 // Entries that name experts of other ranks count as unused.

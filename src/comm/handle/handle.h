@@ -77,6 +77,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   std::uint32_t nextTicket(moeStream_t stream) const { return tickets_.next(backend().capturing(stream)); }
   // Called when a step that routes has been launched.
   void noteRoute(const StepParams& params) noexcept;
+  // What a process that takes the place of a lost rank must know of this handle.
+  HandleCard card() const;
   // The communicator has recovered: the handle delivers nothing until its next route. No step runs.
   void voidRoute();
   // Called when a refused route has been launched, which has no tokens.
