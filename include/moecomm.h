@@ -756,8 +756,8 @@ typedef struct moeCounts {
   { sizeof(moeCounts_t), 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, NULL }
 
 /* The counts of the last moeRoute, on the host. Waits for them, at most for the timeout. Not collective. Not during
- * stream capture; after a replay of captured calls, synchronize the stream first. In LL mode on a GPU the counts stay in
- * the GPU's memory until somebody asks, and a call copies them, which takes 10 us or more.
+ * stream capture; after a replay of captured calls, synchronize the stream first. In LL mode on a GPU the counts stay
+ * in the GPU's memory until somebody asks, and each call copies them.
  *   counts  host [1], out
  * Returns moeInvalidArgument, moeInvalidUsage (there was no moeRoute), moeTimeout, or the communicator's failure. */
 MOE_API moeResult_t moeHandleGetCounts(moeHandle_t handle, moeCounts_t* counts);

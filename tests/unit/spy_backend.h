@@ -1,5 +1,5 @@
-// The host backend with some additions: it notes the calls that it gets, and when a test wants it, its launches fail, or
-// steps seem to be far from the host's memory.
+// The host backend with some additions: it notes the calls that it gets, and when a test wants it, its launches fail,
+// or steps seem to be far from the host's memory.
 #pragma once
 
 #include <vector>

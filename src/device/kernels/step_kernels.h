@@ -190,7 +190,8 @@ const void* kernelIn(const KernelChoice& choice) {
   const void* kernel = nullptr;
   withStep<kFamily>(choice.step, [&](auto tag) {
     constexpr Step kStep = decltype(tag)::value;
-    kernel = choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep>(choice.far, choice.bf16);
+    kernel =
+        choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep>(choice.far, choice.bf16);
   });
   return kernel;
 }

@@ -283,8 +283,8 @@ concept Gathers = Moves<Warp> && Computes<typename Warp::Wide> &&
 // The operations of steps that move rows and whose warps are blocks. Statements above about the warps of a block hold
 // for the block here.
 template <class Warp>
-concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, const CommView& comm, int n, Meeting meeting,
-                                                            WarpIndex team, std::uint32_t& looked) {
+concept Blocks = Moves<Warp> && Computes<Warp> &&
+    requires(const Warp warp, const CommView& comm, int n, Meeting meeting, WarpIndex team, std::uint32_t& looked) {
   warp.announceRows(n, contract::FlagOf{}, contract::RowsOf{}, meeting, team);
 
   // Like forEach, but lanes do not meet. Lanes that other operations use first are used last here.
@@ -297,8 +297,8 @@ concept Blocks = Moves<Warp> && Computes<Warp> && requires(const Warp warp, cons
     warp.collectUnlessStopped(comm, n, contract::IntOf{}, contract::Emit{}, StartNothing{}, looked)
     } -> std::same_as<bool>;
 
-  // publishAll in parts. It is a release of everything before beginPublish. The word may be looked up in between. Lanes do
-  // not meet in endPublish. laneTarget finds a lane's flag, which takes time; it may come long before.
+  // publishAll in parts. It is a release of everything before beginPublish. The word may be looked up in between. Lanes
+  // do not meet in endPublish. laneTarget finds a lane's flag, which takes time; it may come long before.
   { warp.laneTarget(n, contract::FlagOf{}) } -> std::same_as<Flag*>;
   warp.beginPublish();
   warp.endPublish(n, contract::FlagOf{}, Flag{}, std::declval<Flag*>());

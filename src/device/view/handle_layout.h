@@ -26,7 +26,7 @@ struct HandleShape {
   bool expertCounts = false;    // counts of all experts, on every rank
   bool combineWeights = false;  // combines carry weights; layouts with a row per expert only
   int routeWarpsMax = 1;
-  int tableBlocks = 0;  // dispatches that route: number of blocks whose tables are not in scratch memory
+  int tableBlocks = 0;      // dispatches that route: number of blocks whose tables are not in scratch memory
   bool countsStay = false;  // the host's counts stay in the handle's memory, from where the host copies them
 };
 

@@ -49,8 +49,8 @@ struct LlCombineWords {
   static MOE_LANES Channel channelOf(const StepParams& p) { return llChannel(kLlCombineChannel, p.handle.llSet); }
 };
 
-// A word that this rank sends to all ranks. It has no fence, so the data that the word announces must have been released
-// before.
+// A word that this rank sends to all ranks. It has no fence, so the data that the word announces must have been
+// released before.
 template <Blocks Warp>
 class LlTargets {
  public:
@@ -205,7 +205,8 @@ class LlPlacedCombine {
     std::uint64_t weighted = kBrings ? p.comm.state->weighted[words.channelOf(p)] : 0;
     // The other offsets are read soon after this one.
     auto rows = static_cast<std::uint32_t>(p.handle.arriving.rankOffsets[p.comm.nranks]);
-    if (warp.stopped(p.comm, words.fault, words.uncombined, words.used, words.epoch, words.number, weighted, rows)) return;
+    if (warp.stopped(p.comm, words.fault, words.uncombined, words.used, words.epoch, words.number, weighted, rows))
+      return;
     Operation operation = words.operation(p);
     operation.weights = kBrings ? weighted + 1 : 0;
     LlPlacedCombine(warp, p, w, operation).run(began, tokens, words, static_cast<int>(rows));

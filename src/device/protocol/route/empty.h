@@ -26,8 +26,7 @@ MOE_LANES void tellNothing(const AnySession auto& s) {
   const HandleView& h = s.handle;
   const std::uint32_t ticket = latestRoute(h);
   CountWord* words = h.countsPerRank();
-  s.warp.forEach(static_cast<int>(h.countsEnd(s.comm.rank) - words),
-                 [&](int i) { words[i] = countWord(ticket, 0); });
+  s.warp.forEach(static_cast<int>(h.countsEnd(s.comm.rank) - words), [&](int i) { words[i] = countWord(ticket, 0); });
   s.warp.forEach(1, [&](int) { h.counts->layoutRows = countWord(ticket, layoutRows(h, s.comm.rank, 0, 0)); });
 }
 
