@@ -249,7 +249,9 @@ class LlPlaces {
     const float* weights = p_.route.topkWeights;
     return {givenIndexAt(h_, p_.route, entry), weights != nullptr ? weights[entry] : 1.0f};
   }
-  MOE_LANES Look lookBeside(int i) const { return {i == 0 ? warp_.laneStopped(c_) : *llLastRows(c_, h_, i - 1), 0.0f}; }
+  MOE_LANES Look lookBeside(int i) const {
+    return {i == 0 ? std::int64_t{warp_.laneStopped(c_)} : *llLastRows(c_, h_, i - 1), 0.0f};
+  }
   MOE_LANES void laneTakeBeside(int i, const Look& look) const {
     if (i > 0) t_.lastRows()[i - 1] = static_cast<std::int32_t>(look.given);
     if (i == 0 && look.given != 0) warp_.laneOr(t_.word(kLlStops), 1);
