@@ -1,4 +1,5 @@
-"""Communicator.replace(): a new process takes the number of a rank that was killed. Needs the library and numpy."""
+"""Communicator.replace(): a new process takes the number of a rank that was killed. Needs the library and numpy, and
+on a GPU torch."""
 
 import functools
 import os
@@ -6,7 +7,7 @@ import tempfile
 import time
 import unittest
 
-from support import MISSING, moecomm, numpy
+from support import DEVICE, MISSING, moecomm, numpy
 from support_lost import die_within, others_than, until_failure
 from support_worlds import World
 
@@ -14,13 +15,27 @@ RANKS = 4
 EXPERTS, TOPK, TOKENS, HIDDEN = 2 * RANKS, 3, 5, 8
 ROOM = RANKS * TOKENS * TOPK
 FAILURES = (moecomm.errors.RemoteError, moecomm.errors.Timeout, moecomm.errors.Aborted)
-SETTINGS = dict(backend="host", timeout_ms=30000, log_level="none", heap_bytes=1 << 20)
+BACKEND = "host" if DEVICE == "cpu" else "cuda"
+SETTINGS = dict(backend=BACKEND, timeout_ms=30000, log_level="none", heap_bytes=1 << 20)
 comm = None  # of this process
 steps = []
 
 
+def placed(array):
+    """The array where the steps run."""
+    if DEVICE == "cpu":
+        return array
+    import torch
+
+    return torch.from_numpy(array).to(DEVICE)
+
+
 def begin(identity, ranks, rank):
     global comm
+    if DEVICE != "cpu":
+        import torch
+
+        torch.cuda.set_device(rank % torch.cuda.device_count())
     comm = moecomm.Communicator(ranks, rank, identity, **SETTINGS)
     steps.extend(Step(mode) for mode in ("ht", "ll"))
     return comm.destroy
@@ -47,15 +62,16 @@ class Step:
 
     def __init__(self, mode):
         self.handle = comm.handle(EXPERTS, TOPK, layout="expert-major", mode=mode, tokens_max=TOKENS)
-        self.arrived = numpy.zeros((ROOM, HIDDEN), numpy.float32)
-        self.sums = numpy.zeros((TOKENS, HIDDEN), numpy.float32)
+        self.arrived = placed(numpy.zeros((ROOM, HIDDEN), numpy.float32))
+        self.sums = placed(numpy.zeros((TOKENS, HIDDEN), numpy.float32))
 
     def make(self, turn):
         random = numpy.random.default_rng((comm.rank, turn))
         ids = random.permuted(numpy.tile(numpy.arange(EXPERTS), (TOKENS, 1)), axis=1)[:, :TOPK].astype(numpy.int32)
         rows = random.integers(1, 100, (TOKENS, HIDDEN)).astype(numpy.float32)
-        self.handle.route(ids)
-        self.handle.dispatch(rows, self.arrived)
+        given = placed(ids), placed(rows)
+        self.handle.route(given[0])
+        self.handle.dispatch(given[1], self.arrived)
         counts, at = self.handle.counts(), 0
         for local, count in enumerate(counts.rows_per_expert):
             self.arrived[at : at + count] *= counts.first_expert + local + 1
