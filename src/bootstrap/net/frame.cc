@@ -20,31 +20,31 @@ struct Bounds {
 
 // Indexed by FrameType; a type with most < least does not exist.
 constexpr std::array<Bounds, 25> kBounds = {{
-    {1, 0},                          // no type 0
-    {16, 16},                        // Hello
-    {48, 48},                        // Challenge
-    {32, 32},                        // Proof
-    {13, 13 + 4 * 20},               // Join
-    {16, kPayloadBytesMax},          // Table
-    {0, 0},                          // Joined
-    {4, 4 + kSentenceBytesMax},      // Refusal
-    {4, 4},                          // Attach
-    {3, kRankCountMax / 4 * 5},      // State
-    {0, kPayloadBytesMax},           // Gather
-    {0, kPayloadBytesMax},           // Result
-    {4, 4 + 4 * 64},                 // Waiting
-    {4, 4 + kSentenceBytesMax},      // Failure
-    {0, 0},                          // Goodbye
-    {0, 0},                          // GoodbyeAck
-    {0, 0},                          // FdRequest
-    {0, 0},                          // FdReply
-    {0, 0},                          // Leaving
-    {8, 8 + kSentenceBytesMax},      // Late
-    {0, 0},                          // Ask
-    {0, 0},                          // Alive
-    {0, 0},                          // DumpRequest
-    {0, kPayloadBytesMax},           // DumpReply
-    {5, 5 + 4 * 20 + kCardBytesMax}  // Newcomer
+    {1, 0},                                   // no type 0
+    {16, 16},                                 // Hello
+    {48, 48},                                 // Challenge
+    {32, 32},                                 // Proof
+    {13, 13 + 4 * 20},                        // Join
+    {16, kPayloadBytesMax},                   // Table
+    {0, 0},                                   // Joined
+    {4, 4 + kSentenceBytesMax},               // Refusal
+    {4, 4},                                   // Attach
+    {3, std::size_t{kRankCountMax} / 4 * 5},  // State
+    {0, kPayloadBytesMax},                    // Gather
+    {0, kPayloadBytesMax},                    // Result
+    {4, 4 + 4 * 64},                          // Waiting
+    {4, 4 + kSentenceBytesMax},               // Failure
+    {0, 0},                                   // Goodbye
+    {0, 0},                                   // GoodbyeAck
+    {0, 0},                                   // FdRequest
+    {0, 0},                                   // FdReply
+    {0, 0},                                   // Leaving
+    {8, 8 + kSentenceBytesMax},               // Late
+    {0, 0},                                   // Ask
+    {0, 0},                                   // Alive
+    {0, 0},                                   // DumpRequest
+    {0, kPayloadBytesMax},                    // DumpReply
+    {5, 5 + 4 * 20 + kCardBytesMax}           // Newcomer
 }};
 
 const Bounds& boundsOf(std::uint8_t type) {

@@ -8,7 +8,7 @@
 namespace moe {
 namespace {
 
-constexpr const char* kCall = "moeCommReplace";
+constexpr const char* kReplaceCall = "moeCommReplace";
 
 template <class Value>
 void append(std::vector<std::uint8_t>& bytes, const Value* values, std::size_t count) {
@@ -65,17 +65,17 @@ GroupTable Comm::groupTable() const {
 
 moeUniqueId_t Comm::replace(int rank) {
   if (rank < 0 || rank >= nranks())
-    throw Error(moeInvalidArgument, fmt::format("{}: rank is {}, must be 0..{}", kCall, rank, nranks() - 1));
+    throw Error(moeInvalidArgument, fmt::format("{}: rank is {}, must be 0..{}", kReplaceCall, rank, nranks() - 1));
   if (rank == this->rank())
-    throw Error(moeInvalidArgument, fmt::format("{}: rank is {}, this rank itself", kCall, rank));
-  requireAwake(kCall);
-  if (remote_) throw Error(moeUnsupported, fmt::format("{}: there are several domains", kCall));
+    throw Error(moeInvalidArgument, fmt::format("{}: rank is {}, this rank itself", kReplaceCall, rank));
+  requireAwake(kReplaceCall);
+  if (remote_) throw Error(moeUnsupported, fmt::format("{}: there are several domains", kReplaceCall));
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
   if (!peer.window.range) {
     throw Error(moeUnsupported,
                 fmt::format("{}: the window of rank {} cannot be mapped anew here: it is shared by CUDA "
                             "IPC, or that of a thread of this process",
-                            kCall, rank));
+                            kReplaceCall, rank));
   }
   const MonitorHeld held(*bootstrap_, timeout());
   try {
@@ -98,7 +98,7 @@ moeUniqueId_t Comm::replace(int rank) {
                           rank, card.window.bytes, bytes));
         });
   } catch (const Error& error) {
-    throw Error(error.result(), fmt::format("{}: {}", kCall, error.what()));
+    throw Error(error.result(), fmt::format("{}: {}", kReplaceCall, error.what()));
   }
 }
 
