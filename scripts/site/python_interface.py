@@ -47,7 +47,8 @@ CONCERNS = [
         "vllm.common": ["PrepareAndFinalize"], "vllm.standard": ["Standard"], "vllm.batched": ["Batched"],
         "vllm.cpu": ["CpuCommunicator", "CpuStandard"]}),
     ("sglang", "SGLang", "moecomm.sglang", {
-        "sglang": ["plugin", "install", "build", "destroy", "suspend", "resume"], "sglang.dispatcher": ["Dispatcher"]}),
+        "sglang": ["plugin", "install", "build", "destroy", "suspend", "resume", "recover"],
+        "sglang.dispatcher": ["Dispatcher"]}),
 ]
 PACKAGES = ["", "torch", "jax", "deep_ep", "vllm", "sglang"]  # whose __all__ must be on pages
 TERM = re.compile(r"^(\S+(?:, \S+)*) {2,}(\S.*)$")
