@@ -1,5 +1,6 @@
 """Shared by tests of groups that lose ranks: a rank is killed in the middle of steps, and the others notice."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -23,7 +24,8 @@ def stop_within(seconds, path):
 
 
 def kill_stopped(path):
-    with open(path, encoding="ascii") as file:
+    """Kills the process whose number `path` has, if no other rank has done it."""
+    with open(path, encoding="ascii") as file, contextlib.suppress(ProcessLookupError):
         os.kill(int(file.read()), signal.SIGKILL)
 
 
