@@ -159,15 +159,16 @@ const void* plainKernelOf(bool far, bool bf16) {
   if constexpr (rowOf(kStep).hasTypes()) {
     if (far) return nullptr;
     return bf16 ? addressOf(stepKernel<kStep, CudaBlockOfBf16>) : addressOf(stepKernel<kStep, CudaBlockOfOthers>);
+  } else {
+    using Warp = std::conditional_t<rowOf(kStep).takesBlocks(), CudaBlock, CudaWarp>;
+    if constexpr (rowOf(kStep).has(kFar)) {
+      if (far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
+    }
+    if constexpr (rowOf(kStep).has(kNear)) {
+      if (!far) return addressOf(stepKernel<kStep, Warp>);
+    }
+    return nullptr;
   }
-  using Warp = std::conditional_t<rowOf(kStep).takesBlocks(), CudaBlock, CudaWarp>;
-  if constexpr (rowOf(kStep).has(kFar)) {
-    if (far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
-  }
-  if constexpr (rowOf(kStep).has(kNear)) {
-    if (!far) return addressOf(stepKernel<kStep, Warp>);
-  }
-  return nullptr;
 }
 
 // Sums have one bulk kernel for short rows and one for long ones.
