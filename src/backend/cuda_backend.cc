@@ -32,7 +32,10 @@ double linkSpeed(int device) {
 class CudaBackend final : public Backend {
  public:
   CudaBackend(int device, const cudaDeviceProp& properties, bool bulk)
-      : device_(device), bulk_(bulk), dependent_(properties.major >= 9), copies_(device) {
+      : device_(device),
+        bulk_(bulk),
+        dependent_(properties.major >= 9),
+        copies_(device, "cannot create a stream for counts") {
     machine_.major = properties.major;
     machine_.multiprocessors = properties.multiProcessorCount;
     machine_.sharedBytes = properties.sharedMemPerBlockOptin;

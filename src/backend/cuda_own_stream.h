@@ -1,5 +1,5 @@
-// A stream of the library's own, for copies to the host while steps run. A copy needs no multiprocessor, so it passes
-// kernels that hang.
+// A stream of the library's own, for copies while steps run. A copy needs no multiprocessor, so it passes kernels that
+// hang.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,11 +24,12 @@ class CaptureIsOthers {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+// It waits for no other stream. `failure`: what is said if it cannot be made.
 class OwnStream {
  public:
-  explicit OwnStream(int device) {
+  OwnStream(int device, const char* failure) {
     const DeviceScope scope(device);
-    checkCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot create a stream for copies");
+    checkCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), failure);
   }
   ~OwnStream() { cudaOk(cudaStreamDestroy(stream_)); }
   OwnStream(const OwnStream&) = delete;
@@ -51,7 +52,7 @@ class OwnStream {
   }
 
  private:
-  static constexpr int kLooksAtOnce = 100;  // a copy of some words takes 10 us
+  static constexpr int kLooksAtOnce = 100;  // a copy of some words does not take long
 
   cudaStream_t stream_ = nullptr;
 };

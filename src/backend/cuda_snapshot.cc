@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirst{1000};  // for the first reading
 constexpr int kReadings = 8;
+constexpr const char* kNoStream = "cannot create a stream for the recorder";
 
 class CudaSnapshot final : public Snapshot {
  public:
@@ -23,8 +24,8 @@ class CudaSnapshot final : public Snapshot {
       : device_(device),
         copy_(allocatePinned(bytesMax, device)),
         word_(allocatePinned(sizeof(std::uint64_t), device)),
-        copies_(device),
-        clocks_(device) {
+        copies_(device, kNoStream),
+        clocks_(device, kNoStream) {
     const Deadline end = Deadline::after(kFirst);
     take(memory, bytesMax, end);
     clock(end);

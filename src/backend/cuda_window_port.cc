@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "backend/cuda_memory.h"
-#include "backend/cuda_raii.h"
+#include "backend/cuda_own_stream.h"
 
 namespace moe {
 namespace {
@@ -26,21 +26,11 @@ void stayOn(int device) {
             [&] { return "cannot use device " + std::to_string(device) + " in a thread of the transport"; });
 }
 
-class CopyStream {
+class CopyStream : public OwnStream {
  public:
-  explicit CopyStream(int device) {
-    const DeviceScope scope(device);
-    checkCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot create a stream for the window");
-  }
-  ~CopyStream() { cudaStreamDestroy(stream_); }
-  CopyStream(const CopyStream&) = delete;
-  CopyStream& operator=(const CopyStream&) = delete;
+  explicit CopyStream(int device) : OwnStream(device, "cannot create a stream for the window") {}
 
-  cudaStream_t get() const { return stream_; }
-  void synchronize() const { checkCuda(cudaStreamSynchronize(stream_), "cannot copy between the window and the host"); }
-
- private:
-  cudaStream_t stream_ = nullptr;
+  void synchronize() const { checkCuda(cudaStreamSynchronize(get()), "cannot copy between the window and the host"); }
 };
 
 class CopyEvent {

@@ -152,13 +152,6 @@ class Member {
     return false;
   }
 
-  StepCase caseOf(int mode, int layout) const {
-    StepCase c = mixedCase(mode, layout);
-    c.experts = 2 * o_.nranks;
-    c.topk = std::min(3, c.experts);
-    c.placed = layout == moeLayoutExpertMajorPadded;
-    return c;
-  }
   moeHandleConfig_t shapeOf(int mode) const {
     moeHandleConfig_t shape = handleOf(mode, moeLayoutFlat);
     shape.experts = 2 * o_.nranks;
@@ -171,14 +164,15 @@ class Member {
     ll_.emplace(context_, shapeOf(moeModeLl));
     for (int mode : {moeModeHt, moeModeLl}) {
       for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
-        steps_.push_back(std::make_unique<MoeStep>(context_, caseOf(mode, layout)));
+        steps_.push_back(std::make_unique<MoeStep>(context_, lossCase(o_.nranks, mode, layout)));
       }
     }
     for (int k = std::max(0, o_.round - kFreshSteps); k < o_.round; ++k) addFresh(k);
   }
   // Handles that live for a few rounds, so that the sets of LL slots depend on the history.
   void addFresh(int k) {
-    fresh_.push_back(std::make_unique<MoeStep>(context_, caseOf(k % 3 == 0 ? moeModeHt : moeModeLl, k % 4)));
+    fresh_.push_back(
+        std::make_unique<MoeStep>(context_, lossCase(o_.nranks, k % 3 == 0 ? moeModeHt : moeModeLl, k % 4)));
     if (fresh_.size() > kFreshSteps) fresh_.pop_front();
   }
 

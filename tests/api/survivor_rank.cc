@@ -77,7 +77,7 @@ class Survivor {
         ll_(context_, shapeOf(moeModeLl)) {
     for (int mode : {moeModeHt, moeModeLl}) {
       for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
-        steps_.push_back(std::make_unique<MoeStep>(context_, caseOf(mode, layout)));
+        steps_.push_back(std::make_unique<MoeStep>(context_, lossCase(o_.nranks, mode, layout)));
       }
     }
   }
@@ -107,7 +107,7 @@ class Survivor {
       for (int i = 0; i < 2; ++i) {
         for (const auto& step : steps_) wholeStep(*step, ++made_);
       }
-      MoeStep fresh(context_, caseOf(turns % 2 == 0 ? moeModeHt : moeModeLl, turns % 4));
+      MoeStep fresh(context_, lossCase(o_.nranks, turns % 2 == 0 ? moeModeHt : moeModeLl, turns % 4));
       wholeStep(fresh, ++made_);
       if (::testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed()) return fail("a step is wrong");
     }
@@ -123,14 +123,6 @@ class Survivor {
   bool fail(std::string problem) {
     problem_ = std::move(problem);
     return false;
-  }
-
-  StepCase caseOf(int mode, int layout) const {
-    StepCase c = mixedCase(mode, layout);
-    c.experts = 2 * o_.nranks;
-    c.topk = std::min(3, c.experts);
-    c.placed = layout == moeLayoutExpertMajorPadded;
-    return c;
   }
 
   // Returns when all living ranks have come here, so that nobody checks a step any more. False: some do not come.

@@ -233,10 +233,16 @@ std::vector<Newcomer> Bootstrap::gatherNewcomers(const char* what) {
 }
 
 void Bootstrap::refuse(const Newcomer& newcomer, moeResult_t result, const std::string& sentence) {
-  if (newcomer.sponsor != rank()) return;
+  if (NewcomerServer* server = serverOf(newcomer)) server->refuse(newcomer.visit, result, sentence);
+}
+
+// The server at which a newcomer waits; NULL: not here.
+NewcomerServer* Bootstrap::serverOf(const Newcomer& newcomer) const {
+  if (newcomer.sponsor != rank()) return nullptr;
   for (const auto& server : awaited_) {
-    if (server->rank() == newcomer.rank) server->refuse(newcomer.visit, result, sentence);
+    if (server->rank() == newcomer.rank) return server.get();
   }
+  return nullptr;
 }
 
 // When the barrier is complete, every rank expects the newcomers, so these find open doors.
@@ -252,10 +258,7 @@ void Bootstrap::takeIn(std::span<const Newcomer> newcomers, std::span<const Host
   node_->takeIn(ranks);
   const std::vector<std::uint8_t> state = tableFor(*node_, table);
   for (const Newcomer& newcomer : newcomers) {
-    if (newcomer.sponsor != rank()) continue;
-    for (const auto& server : awaited_) {
-      if (server->rank() == newcomer.rank) server->send(newcomer.visit, state);
-    }
+    if (NewcomerServer* server = serverOf(newcomer)) server->send(newcomer.visit, state);
   }
 }
 

@@ -185,6 +185,7 @@ class Bootstrap {
  private:
   explicit Bootstrap(std::unique_ptr<Node> node);
   void stopAwaiting(const std::function<bool(const NewcomerServer&)>& which) noexcept;
+  NewcomerServer* serverOf(const Newcomer& newcomer) const;
   void requireCollectives(const char* what) const;
   std::vector<std::vector<std::uint8_t>> collect(std::span<const std::uint8_t> mine, const char* what);
 

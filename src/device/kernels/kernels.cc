@@ -44,10 +44,8 @@ cudaError_t load(const KernelChoice& choice, std::size_t sharedBytes) {
 
 // Loads the kernels of a step for one domain or for several.
 cudaError_t loadStep(Step step, bool far, bool bulk, std::size_t sharedBytes) {
-  cudaError_t error = cudaSuccess;
-  for (const bool bf16 : {false, true}) {
-    if (error == cudaSuccess) error = load({step, far, false, false, bf16}, 0);
-  }
+  cudaError_t error = load({step, far, false, false, false}, 0);
+  if (rowOf(step).hasTypes() && error == cudaSuccess) error = load({step, far, false, false, true}, 0);
   for (const bool longRows : {false, true}) {
     if (bulk && error == cudaSuccess) error = load({step, far, true, longRows, false}, sharedBytes);
   }

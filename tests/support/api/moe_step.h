@@ -3,6 +3,8 @@
 // same seed.
 #pragma once
 
+#include <algorithm>
+
 #include "support/api/api_world.h"
 #include "support/api/fields.h"
 #include "support/base/rng.h"
@@ -70,6 +72,15 @@ inline StepCase mixedCase(int mode, int layout) {
   c.window = layout % 2 == 0;
   c.sideBytes = 16;
   c.seed = static_cast<std::uint64_t>(100 * mode + layout);
+  return c;
+}
+
+// The same, for groups that lose ranks: each rank has two experts.
+inline StepCase lossCase(int nranks, int mode, int layout) {
+  StepCase c = mixedCase(mode, layout);
+  c.experts = 2 * nranks;
+  c.topk = std::min(3, c.experts);
+  c.placed = layout == moeLayoutExpertMajorPadded;
   return c;
 }
 
