@@ -16,6 +16,9 @@ MOE_LANES float largerNumber(float a, float b) {
 MOE_LANES float smallerNumber(float a, float b) {
   return fminf(a, b);
 }
+MOE_LANES float magnitudeOf(float value) {
+  return fabsf(value);
+}
 MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
   return __byte_perm(a, b, 0x7531);
 }
@@ -32,6 +35,9 @@ MOE_LANES float largerNumber(float a, float b) {
 }
 MOE_LANES float smallerNumber(float a, float b) {
   return b < a ? b : a;
+}
+MOE_LANES float magnitudeOf(float value) {
+  return bitsToFloat(floatToBits(value) & 0x7fffffffu);
 }
 // Bytes 1 and 3 of a, then bytes 1 and 3 of b.
 MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {

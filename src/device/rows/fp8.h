@@ -24,6 +24,12 @@ namespace moe::cuda_fp8 {
 
 inline constexpr bool kConverts = true;
 
+// The values of two codes as two fp16 numbers, that of the low byte in the low half. All values are exact.
+MOE_LANES std::uint32_t halvesOf(std::uint16_t codes) {
+  std::uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(codes));
+  return halves;
+}
 // Two codes: the code of `low` is in the low byte. It rounds to nearest even and saturates at 448. The sign of a NaN's
 // code is undefined.
 MOE_LANES std::uint32_t codesOf(float low, float high) {
@@ -35,6 +41,9 @@ MOE_LANES std::uint32_t codesOf(float low, float high) {
 #else
 
 inline constexpr bool kConverts = false;
+MOE_LANES std::uint32_t halvesOf(std::uint16_t) {
+  return 0;
+}
 MOE_LANES std::uint32_t codesOf(float, float) {
   return 0;
 }
@@ -90,6 +99,40 @@ MOE_LANES std::uint32_t quantiseFour(const FourFloats& from, float inverse) {
   std::uint32_t codes = 0;
   for (int i = 0; i < 4; ++i) codes |= E4m3::fromFloat(product[i]) << 8 * i;
   return (codes & 0x7f7f7f7fu) | from.signs;
+}
+
+// The codes of value[i] * inverse, each in byte i. The factor is positive. NaNs get no sign, so that nobody has to look
+// at the sign of each element.
+MOE_LANES std::uint32_t quantiseFourNumbers(const float* value, float inverse) {
+  std::uint32_t codes = 0;
+#if defined(__CUDACC__)
+  if constexpr (cuda_fp8::kConverts) {
+    codes = cuda_fp8::codesOf(multiplyRounded(value[0], inverse), multiplyRounded(value[1], inverse)) |
+            cuda_fp8::codesOf(multiplyRounded(value[2], inverse), multiplyRounded(value[3], inverse)) << 16;
+  } else
+#endif
+  {
+    for (int i = 0; i < 4; ++i) codes |= E4m3::fromFloat(multiplyRounded(value[i], inverse)) << 8 * i;
+  }
+  const std::uint32_t nans = (codes & 0x7f7f7f7fu) + 0x01010101u;  // in the top bits of bytes
+  return codes & ~(nans & 0x80808080u);
+}
+
+// The values of four codes.
+struct Four {
+  float value[4];
+};
+MOE_LANES Four toFloats(std::uint32_t codes) {
+#if defined(__CUDACC__)
+  if constexpr (cuda_fp8::kConverts) {
+    const std::uint32_t low = cuda_fp8::halvesOf(static_cast<std::uint16_t>(codes)),
+                        high = cuda_fp8::halvesOf(static_cast<std::uint16_t>(codes >> 16));
+    return {{Fp16::toFloat(low & 0xffffu), Fp16::toFloat(low >> 16), Fp16::toFloat(high & 0xffffu),
+             Fp16::toFloat(high >> 16)}};
+  }
+#endif
+  return {{E4m3::toFloat(codes & 0xffu), E4m3::toFloat(codes >> 8 & 0xffu), E4m3::toFloat(codes >> 16 & 0xffu),
+           E4m3::toFloat(codes >> 24)}};
 }
 
 }  // namespace fp8

@@ -77,56 +77,58 @@ struct WirePart {
 
 // A piece of a sum, and the functions that code it.
 struct WirePiece {
-  FourFloats four[4];
+  float value[kWirePiece];
 
   // From 16 sums.
   static MOE_LANES WirePiece of(const float* sums) {
     WirePiece piece;
-    for (int i = 0; i < 4; ++i) piece.four[i] = fourOfSums(sums + std::ptrdiff_t{4} * i);
+    for (int i = 0; i < kWirePiece; ++i) piece.value[i] = sums[i];
     return piece;
   }
   // The bits of the largest magnitude, ignoring NaNs.
   MOE_LANES std::uint32_t amax() const {
-    float largest = 0.0f;
-    for (int i = 0; i < kWirePiece; ++i) largest = largerNumber(largest, bitsToFloat(magnitude(i)));
-    return floatToBits(largest);
+    float largest = 0.0f, other = 0.0f;  // two, so that half of the comparisons wait for each other
+    for (int i = 0; i < kWirePiece; i += 2) {
+      largest = largerNumber(largest, magnitudeOf(value[i]));
+      other = largerNumber(other, magnitudeOf(value[i + 1]));
+    }
+    return floatToBits(largerNumber(largest, other));
   }
   // The bits of the largest magnitude, or of a NaN if there is one.
   MOE_LANES std::uint32_t amaxOrNan() const {
     std::uint32_t largest = 0;
-    for (int i = 0; i < kWirePiece; ++i) largest = magnitude(i) > largest ? magnitude(i) : largest;
+    for (const float element : value) {
+      const std::uint32_t bits = floatToBits(magnitudeOf(element));
+      largest = bits > largest ? bits : largest;
+    }
     return largest;
   }
   MOE_LANES std::uint32_t amin() const {
-    std::uint32_t least = magnitude(0);
-    for (int i = 1; i < kWirePiece; ++i) least = magnitude(i) < least ? magnitude(i) : least;
+    std::uint32_t least = kMagnitudeBits;
+    for (const float element : value) {
+      const std::uint32_t bits = floatToBits(magnitudeOf(element));
+      least = bits < least ? bits : least;
+    }
     return least;
   }
   MOE_LANES Quad codes(float inverse) const {
-    return {fp8::quantiseFour(four[0], inverse), fp8::quantiseFour(four[1], inverse),
-            fp8::quantiseFour(four[2], inverse), fp8::quantiseFour(four[3], inverse)};
+    return {fp8::quantiseFourNumbers(value, inverse), fp8::quantiseFourNumbers(value + 4, inverse),
+            fp8::quantiseFourNumbers(value + 8, inverse), fp8::quantiseFourNumbers(value + 12, inverse)};
   }
   MOE_LANES HalfQuad codesE2m1(float inverse) const {
-    return {wireNibbles(quantiseFourE2m1(four[0], inverse) | quantiseFourE2m1(four[1], inverse) << 16),
-            wireNibbles(quantiseFourE2m1(four[2], inverse) | quantiseFourE2m1(four[3], inverse) << 16)};
+    return {wireNibbles(quantiseFourE2m1(four(0), inverse) | quantiseFourE2m1(four(1), inverse) << 16),
+            wireNibbles(quantiseFourE2m1(four(2), inverse) | quantiseFourE2m1(four(3), inverse) << 16)};
   }
   MOE_LANES LogPiece codesLog(const LogCoder& coder) const {
-    return LogPiece::of([&](int i) { return coder.fieldOf(four[i / 4].value[i % 4]); });
+    return LogPiece::of([&](int i) { return coder.fieldOf(value[i]); });
   }
 
  private:
-  MOE_LANES std::uint32_t magnitude(int i) const { return floatToBits(four[i / 4].value[i % 4]) & kMagnitudeBits; }
-
-  // Numbers keep their signs; NaNs lose theirs.
-  static MOE_LANES FourFloats fourOfSums(const float* sums) {
-    FourFloats result{{sums[0], sums[1], sums[2], sums[3]}, 0};
-    for (int i = 0; i < 4; ++i) {
-      const std::uint32_t bits = floatToBits(sums[i]);
-      result.signs |= (bits & kMagnitudeBits) > kInfinityBits ? 0u : (bits >> 31) << (8 * i + 7);
-    }
-    return result;
+  MOE_LANES FourFloats four(int i) const {
+    const float* from = value + std::ptrdiff_t{4} * i;
+    return fourOf(Quad{floatToBits(from[0]), floatToBits(from[1]), floatToBits(from[2]), floatToBits(from[3])});
   }
-  // Eight E2M1 codes in the form that travels.
+  // Eight E2M1 codes in the form that travels. A NaN, whose code is 0, loses its sign here.
   static MOE_LANES std::uint32_t wireNibbles(std::uint32_t codes) {
     const std::uint32_t some = (codes | codes >> 1 | codes >> 2) & 0x11111111u;
     return (codes & (0x77777777u | some << 3)) ^ 0x77777777u;
@@ -162,12 +164,9 @@ MOE_LANES float wireScale(const WireRow& wire, int element, std::uint32_t scaleW
 MOE_LANES E2m1Floats wireE2m1Floats(std::uint32_t word) {
   return E2m1Floats::of(word ^ 0x77777777u);
 }
-// Element i of eight E2M1 codes, or of four e4m3 codes.
+// Element i of eight E2M1 codes.
 MOE_LANES float wireE2m1(std::uint32_t word, int i, float scale) {
   return multiplyRounded(E2m1::toFloat((word >> 4 * i & 0xfu) ^ 7u), scale);
-}
-MOE_LANES float wireE4m3(std::uint32_t word, int i, float scale) {
-  return multiplyRounded(E4m3::toFloat(word >> 8 * i & 0xffu), scale);
 }
 
 }  // namespace moe

@@ -146,8 +146,8 @@ class WireSum {
 
   void addPiece(const std::uint32_t* codes, int piece, float scale, Sums& sums) const {
     for (int at = piece * kWirePiece; at < (piece + 1) * kWirePiece; ++at) {
-      const float value =
-          wire_.packsTwo() ? wireE2m1(codes[at / 8], at % 8, scale) : wireE4m3(codes[at / 4], at % 4, scale);
+      const float value = wire_.packsTwo() ? wireE2m1(codes[at / 8], at % 8, scale)
+                                           : dequantise(codes[at / 4] >> 8 * (at % 4) & 0xffu, scale);
       float& sum = sums[static_cast<std::size_t>(at)];
       sum = addRounded(sum, value);
     }

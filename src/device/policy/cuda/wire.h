@@ -1,21 +1,17 @@
-// How a CUDA warp makes sums in a wire format (rows/wire_sums.h). Only device/policy/cuda/warp.h includes it. A lane
-// has a piece of 16 elements, so that a warp has 512. The lanes of a block find its largest magnitude by shuffles, and
-// the block's first lane stores the scale. Codes, scales and row floats of four coded terms are loaded at the same
-// time; so are four rows of the row type. Sums with landing words load three at the same time. Sums of few terms make
-// two units of 512 elements at the same time, of two coded terms or one row each.
+// How a CUDA warp makes sums in a wire format (rows/wire_sums.h), from rows that its lanes load. Codes, scales and row
+// floats of four coded terms are loaded at the same time; so are four rows of the row type. Sums with landing words
+// load three at the same time. Sums of few terms make two units of 512 elements at the same time, of two coded terms or
+// one row each.
 //
 // Landing words are emptied when all lanes have what they need. Each lane empties its codes, and the first lane that
 // shares a scale's word empties that word. The row's float stays until the part is complete.
 #pragma once
 
-#include "device/policy/cuda/landing.h"
 #include "device/policy/cuda/sums.h"
-#include "device/rows/wire_sums.h"
+#include "device/policy/cuda/wire_piece.h"
 
 namespace moe::cuda_wire {
 
-inline constexpr unsigned kAll = 0xffffffffu;
-inline constexpr int kLanes = 32, kStep = kLanes * kWirePiece;
 // Two units at a time need more registers than the compiler finds for GPUs before sm_90.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 inline constexpr bool kMakesPairs = false;
@@ -23,17 +19,10 @@ inline constexpr bool kMakesPairs = false;
 inline constexpr bool kMakesPairs = true;
 #endif
 
-// The words that a lane needs of a coded row.
-struct Coded {
-  Quad codes;  // E2M1 uses the first half
-  std::uint32_t scale;
-  std::uint32_t more;  // NVFP4: the row's float; LogFMT-10: the fifth word
-};
-
 template <class Type, WireList List, class Wait>
 class Sum {
-  static constexpr int kQuads = 4 / Type::kPerWord, kElement = 4 / Type::kPerWord;
-  using Sums = Accumulator<Type>[kQuads];
+  static constexpr int kQuads = kPieceQuads<Type>, kElement = kElementBytes<Type>;
+  using Sums = PieceSums<Type>;
   // Code that waits for rows has few registers left. Rows of the row type have twice the words of coded ones.
   static constexpr int kUnits = kMakesPairs && InPairs<List> && !Wait::kTakes ? 2 : 1;
   static constexpr int kTermsAtOnce = Wait::kTakes ? 3 : kUnits == 2 ? 2 : 4;
@@ -88,7 +77,7 @@ class Sum {
   MOE_LANES void store(const Sums& sums, int element, const WireFactor& factor) const {
     const bool there = element < part_.end;
     if constexpr (List::kCodes) {
-      storeCodes(sums, element, there, factor);
+      coder().store(pieceOf<Type>(sums), element, there, factor);
     } else if (there) {
       auto* out = reinterpret_cast<Quad*>(job_.out + std::ptrdiff_t{element} * kElement);
 #pragma unroll
@@ -101,7 +90,7 @@ class Sum {
     bool good = true;
     if constexpr (List::kReads) {
 #pragma unroll 1
-      for (int term = 0; term < coded_; term += kTermsAtOnce) good = addCoded(sums, term, begin, end) && good;
+      for (int term = 0; term < coded_; term += kTermsAtOnce) good = addCodes(sums, term, begin, end) && good;
     }
 #pragma unroll 1
     for (int term = coded_; term < job_.terms; term += kRowsAtOnce) addRows(sums, term, begin, end);
@@ -136,7 +125,7 @@ class Sum {
 
   // ---- Reading
 
-  MOE_LANES bool addCoded(Sums (&sums)[kUnits], int term, int begin, int end) const {
+  MOE_LANES bool addCodes(Sums (&sums)[kUnits], int term, int begin, int end) const {
     Coded piece[kUnits][kTermsAtOnce];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
@@ -153,7 +142,7 @@ class Sum {
       if constexpr (Wait::kTakes) good = settle(piece[u], term, element, element < end) && good;
 #pragma unroll
       for (int j = 0; j < kTermsAtOnce; ++j) {
-        if (term + j < coded_) add(sums[u], piece[u][j], element);
+        if (term + j < coded_) addCoded<Type>(wire_, sums[u], piece[u][j], element);
       }
     }
     return good;
@@ -231,12 +220,8 @@ class Sum {
                           Quad{kNothingLanded, kNothingLanded, kNothingLanded, kNothingLanded});
     }
     if (wire_.isLog()) cuda_landing::store(reinterpret_cast<std::uint32_t*>(from + moreAt(element)), kNothingLanded);
-    if (wire_.scaleWords() == 0 || element % scaleElements() != 0) return;
+    if (wire_.scaleWords() == 0 || element % (kWireUnit / wire_.scaleWords()) != 0) return;
     cuda_landing::store(reinterpret_cast<std::uint32_t*>(from + wire_.scaleAt(element)), kNothingLanded);
-  }
-  // The number of elements whose scales are in one word.
-  MOE_LANES int scaleElements() const {
-    return kWireUnit / wire_.scaleWords();
   }
 
   // Takes this part's copies of the row floats.
@@ -254,41 +239,10 @@ class Sum {
     return good;
   }
 
-  MOE_LANES void add(Sums& sums, const Coded& piece, int element) const {
-    if (wire_.isLog()) return addLog(sums, piece);
-    const float scale = wireScale(wire_, element, piece.scale, piece.more);
-    const std::uint32_t words[4] = {piece.codes.x, piece.codes.y, piece.codes.z, piece.codes.w};
-    if (wire_.packsTwo()) {
-#pragma unroll
-      for (int word = 0; word < 2; ++word) {
-        const E2m1Floats floats = wireE2m1Floats(words[word]);
-#pragma unroll
-        for (int e = 0; e < 8; ++e) addElement(sums, 8 * word + e, multiplyRounded(floats.at(e), scale));
-      }
-    } else {
-#pragma unroll
-      for (int e = 0; e < kWirePiece; ++e) addElement(sums, e, wireE4m3(words[e / 4], e % 4, scale));
-    }
-  }
-  static MOE_LANES void addLog(Sums& sums, const Coded& piece) {
-    const LogGroup group = LogGroup::of(piece.scale);
-    const LogPiece fields{{piece.codes.x, piece.codes.y, piece.codes.z, piece.codes.w, piece.more}};
-#pragma unroll
-    for (int e = 0; e < kWirePiece; ++e) addElement(sums, e, group.valueOf(fields.fieldAt(e)));
-  }
-  static MOE_LANES void addElement(Sums& sums, int e, float value) {
-    float& sum = sums[e / Accumulator<Type>::kFloats].sum[e % Accumulator<Type>::kFloats];
-    sum = addRounded(sum, value);
-  }
-
   // ---- Coding
 
-  static MOE_LANES WirePiece pieceOf(const Sums& sums) {
-    float values[kWirePiece];
-#pragma unroll
-    for (int e = 0; e < kWirePiece; ++e)
-      values[e] = sums[e / Accumulator<Type>::kFloats].sum[e % Accumulator<Type>::kFloats];
-    return WirePiece::of(values);
+  MOE_LANES Coder<MadeToLand<List>> coder() const {
+    return {wire_, job_.out, lane_};
   }
 
   // Finds the factor from the whole row.
@@ -301,63 +255,13 @@ class Sum {
       addTerms(sums, begin, wire_.elements);
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
-        const std::uint32_t here = pieceOf(sums[u]).amax();
+        const std::uint32_t here = pieceOf<Type>(sums[u]).amax();
         amax = here > amax ? here : amax;
       }
     }
     const WireFactor factor = WireFactor::of(blockMax(amax, kLanes));
-    const std::uint32_t bits = floatToBits(factor.factor);
-    if (part_.index == 0 && lane_ == 0) {
-      auto* copies = reinterpret_cast<Quad*>(job_.out + wire_.factorAt());
-      cuda_landing::put<MadeToLand<List>>(copies, Quad{bits, bits, bits, bits});
-    }
+    if (part_.index == 0) coder().storeFactor(factor);
     return factor;
-  }
-
-  // The largest value among `lanes` neighbouring lanes.
-  static MOE_LANES std::uint32_t blockMax(std::uint32_t bits, int lanes) {
-    for (int distance = lanes / 2; distance > 0; distance /= 2) {
-      const std::uint32_t other = __shfl_xor_sync(kAll, bits, distance);
-      bits = other > bits ? other : bits;
-    }
-    return bits;
-  }
-
-  MOE_LANES void storeCodes(const Sums& sums, int element, bool there, const WireFactor& factor) const {
-    const WirePiece piece = pieceOf(sums);
-    std::uint8_t* codes = job_.out + wire_.codesAt(element);
-    std::uint32_t word = 0;
-    if (wire_.packsTwo()) {
-      const ByteScale scale = nvfp4Scale(bitsToFloat(piece.amaxOrNan()), factor.global);
-      word = scale.byte << 8 * (lane_ % 4);
-      word |= __shfl_xor_sync(kAll, word, 1);
-      word |= __shfl_xor_sync(kAll, word, 2);
-      if (there) put(codes, piece.codesE2m1(scale.inverse));
-    } else if (wire_.isLog()) {
-      word = storeLog(piece, element, there);
-    } else {
-      Fp8Scale scale{1.0f, 1.0f};
-      if (wire_.type == kWireFp8Blocks) scale = wireFp8Scale(blockMax(piece.amax(), kWireUnitPieces));
-      word = floatToBits(scale.scale);
-      if (there) put(codes, piece.codes(scale.inverse));
-    }
-    if (!there || wire_.scaleWords() == 0 || element % scaleElements() != 0) return;
-    put(job_.out + wire_.scaleAt(element), word);
-  }
-  // Stores the codes and returns the word of the group.
-  MOE_LANES std::uint32_t storeLog(const WirePiece& piece, int element, bool there) const {
-    const std::uint32_t amax = blockMax(piece.amaxOrNan(), kWireUnitPieces);
-    const std::uint32_t word = logWord(amax, ~blockMax(~piece.amin(), kWireUnitPieces));
-    const LogPiece coded = piece.codesLog(LogCoder::of(LogGroup::of(word)));
-    if (there) {
-      put(job_.out + wire_.codesAt(element), Quad{coded.word[0], coded.word[1], coded.word[2], coded.word[3]});
-      put(job_.out + wire_.fifthAt(element), coded.word[4]);
-    }
-    return word;
-  }
-  template <class Piece>
-  static MOE_LANES void put(std::uint8_t* to, const Piece& piece) {
-    cuda_landing::put<MadeToLand<List>>(reinterpret_cast<Piece*>(to), piece);
   }
 
   const cuda_sums::Desk& desk_;

@@ -37,9 +37,7 @@ MOE_LANES PartOf wholeRow(const PartOf& part) {
   return {part.row, 0, 0};
 }
 
-// ---- The expert side: the coded sum of a token's rows here, in top-k order, for the Items of prepare.h. One list
-// serves all cases, because coding takes many instructions. Rows without a weight are multiplied by 1, which changes no
-// bit.
+// ---- The expert side: the coded sum of a token's rows here, in top-k order, for the Items of prepare.h.
 
 template <bool kLand, class Items, class S>
 struct CodedSums {
@@ -61,16 +59,27 @@ struct CodedSums {
     return {to, s.args.rowBytes, zeros ? 0 : expertRows(s.handle) ? layoutCopies(s.handle, row) : 1};
   }
   MOE_LANES const std::uint8_t* term(int i, int term) const { return givenRow(s.p, wholeRow(items.at(i)), term); }
+};
+// One list serves rows of experts with and without weights, because coding takes many instructions. Rows without a
+// weight are multiplied by 1, which changes no bit.
+template <bool kLand, class Items, class S>
+struct CodedWeightedSums : CodedSums<kLand, Items, S> {
   MOE_LANES float weight(int i, int term) const {
-    if (!expertRows(s.handle) || s.args.weighted == 0) return 1.0f;
-    const Quad* header = keptHeader(s.handle, items.at(i).row);
-    return s.weights != 0 ? broughtWeight(s, header[0], header[1 + term]) : entryWeight(header[1 + term]);
+    const S& session = this->s;
+    if (!expertRows(session.handle) || session.args.weighted == 0) return 1.0f;
+    const Quad* header = keptHeader(session.handle, this->items.at(i).row);
+    return session.weights != 0 ? broughtWeight(session, header[0], header[1 + term]) : entryWeight(header[1 + term]);
   }
 };
 
+// A policy whose rows land has no rows of experts here but those that go in waves. Other rows have no weights.
 template <bool kLand, Combining S, class Items>
 MOE_LANES void prepareCoded(const S& s, const Items& items, bool zeros) {
-  s.warp.reduceRows(s.comm, CodedSums<kLand, Items, S>{s, items, zeros});
+  if constexpr (S::Policy::kLandsRows && InPairs<Items>) {
+    s.warp.reduceRows(s.comm, CodedSums<kLand, Items, S>{s, items, zeros});
+  } else {
+    s.warp.reduceRows(s.comm, CodedWeightedSums<kLand, Items, S>{{s, items, zeros}});
+  }
 }
 
 // ---- Sums of coded rows. `Sums` is a list of sums that has a `share` of parts, args(), and rows(i), which is the
