@@ -54,5 +54,19 @@ TEST(LastingWords, AreSmall) {
   }
 }
 
+TEST(Waves, AreMoreForMoreTokensAndFitTheWords) {
+  int before = 2;
+  for (const int tokensMax : {0, 1, 1024, 1025, 4096, 4097, 8192, 8193, 1 << 20}) {
+    const int waves = htWavesOf(1, tokensMax);
+    EXPECT_GE(waves, before);
+    EXPECT_LE(waves, kHtWaves);
+    EXPECT_EQ(htWavesOf(2, tokensMax), kHtWaves);
+    before = waves;
+  }
+  EXPECT_EQ(htWavesOf(1, 1024), 2);
+  EXPECT_EQ(htWavesOf(1, 4096), 4);
+  EXPECT_EQ(before, kHtWaves);
+}
+
 }  // namespace
 }  // namespace moe::test

@@ -135,8 +135,10 @@ void planCombine(const Handle& handle, const CombinePlan& plan, Operation* opera
     const Parts cut = backend.partsFor(shape, rows, bytes);
     return plan.coded ? wireParts(cut, a) : cut;
   };
-  a.parts = parts(operation->completing, tokens);
-  a.arriving = parts(operation->shape, handle.arrivingRowsGuess(tokens));
+  // The warps share the rows of one wave.
+  const int waves = row.spread == Spread::once ? 1 : handle.view().waves;
+  a.parts = parts(operation->completing, (tokens + waves - 1) / waves);
+  a.arriving = parts(operation->shape, (handle.arrivingRowsGuess(tokens) + waves - 1) / waves);
 }
 
 }  // namespace moe

@@ -86,6 +86,7 @@ HandleShape handleShape(const moeHandleConfig_t& config, const Comm& comm, const
   shape.topk = config.topk;
   shape.layout = static_cast<Layout>(config.layout);
   shape.tokensMax = config.tokensMax > 0 ? config.tokensMax : limit;
+  shape.waves = htWavesOf(c.domains(), c.tokensMax);
   shape.alignment = std::max(config.expertAlignment, 1);
   shape.wideIndex = config.indexType == moeIndexInt64;
   shape.merges = config.duplicates == moeDuplicatesMerge;

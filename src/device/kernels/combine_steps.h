@@ -19,7 +19,7 @@ requires(readsRows(rowOf(kStep))) struct StepCode<kStep> {
     if constexpr (kRow.spread == Spread::rails) {
       CombineRails<Warp, kRow.coded()>(warp, p, w).run();
     } else {
-      Combine<kRow.spread == Spread::once ? 1 : kHtWaves, Warp, kRow.coded()>(warp, p, w).run();
+      Combine<kRow.spread == Spread::waves, Warp, kRow.coded()>(warp, p, w).run();
     }
   }
 };

@@ -13,7 +13,7 @@ MOE_HOST_DEVICE constexpr bool isHtDispatch(const StepRow& row) {
 template <Step kStep>
 requires(isHtDispatch(rowOf(kStep))) struct StepCode<kStep> {
   static constexpr StepRow kRow = rowOf(kStep);
-  static constexpr int kWaves = kRow.spread == Spread::once ? 1 : kHtWaves;
+  static constexpr bool kInWaves = kRow.spread != Spread::once;
 
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
@@ -26,7 +26,7 @@ requires(isHtDispatch(rowOf(kStep))) struct StepCode<kStep> {
   // Runs one warp's part of a divided step, according to its duty.
   template <Duty kDuty, class Warp>
   MOE_LANES static void runPart(const Warp& warp, const StepParams& p, const Crew& crew) {
-    HtDispatch<HtKind{kWaves, kDuty, kRow.coded()}, Warp>(warp, p, crew).run();
+    HtDispatch<HtKind{kInWaves, kDuty, kRow.coded()}, Warp>(warp, p, crew).run();
   }
 };
 

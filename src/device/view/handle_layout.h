@@ -18,6 +18,7 @@ struct HandleShape {
   Layout layout = Layout::flat;
   bool lowLatency = false;
   int tokensMax = 0;
+  int waves = kHtWaves;  // the same in all HT handles of a communicator
   int alignment = 1;
   bool wideIndex = false;
   bool merges = false;
@@ -87,6 +88,7 @@ inline void setShape(const HandleShape& s, HandleView* view) {
   v.layout = s.layout;
   v.lowLatency = s.lowLatency ? 1 : 0;
   v.tokensMax = s.tokensMax;
+  v.waves = s.waves;
   v.alignment = s.alignment;
   v.byAlignment = divisorOf(s.alignment);
   v.wideIndex = s.wideIndex ? 1 : 0;

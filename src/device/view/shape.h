@@ -10,7 +10,7 @@ inline constexpr int kParities = 2;  // generations of the route's buffers and o
 inline constexpr int kRanksMax = 1024;
 inline constexpr int kLlSetsMax = 4;     // sets of LL slots; a handle has one of them, see Room::takeLlSet
 inline constexpr int kChunkTokens = 32;  // tokens of a chunk of the route: bits of a word
-inline constexpr int kHtWaves = 8;       // shares of an HT operation's tokens that are handed over one by one
+inline constexpr int kHtWaves = 8;       // the most waves of an HT operation: htWavesOf()
 inline constexpr int kStagingAreasMax = 2;
 inline constexpr int kTopkMax = 32;
 inline constexpr int kRowAlignment = 16;
@@ -38,6 +38,14 @@ struct CommShape {
   int domainRanks() const { return domainSize > 0 ? domainSize : nranks; }
   int domains() const { return nranks / domainRanks(); }
 };
+
+// The number of waves of HT operations that go in waves. Each wave costs an announcement and a wait. But nothing runs
+// beside the copies or sums of one wave, so operations of many tokens have more of them (decision 0127). Across domains
+// the number has not been measured.
+constexpr int htWavesOf(int domains, int tokensMax) {
+  if (domains > 1 || tokensMax > 8192) return kHtWaves;
+  return tokensMax <= 1024 ? 2 : tokensMax <= 4096 ? 4 : 6;
+}
 
 // How experts are spread over ranks: in order, experts / nranks each, and one more on the first experts % nranks ranks.
 struct ExpertMap {

@@ -241,6 +241,7 @@ struct HandleView {
   int llSet;       // LL: the handle's set of slots
   int tokensMax;   // most tokens of a rank in this route, from which strides follow;
                    // memory is allocated for the handle's tokensMax
+  int waves;       // of HT operations that go in waves; at most kHtWaves
   int alignment;   // EXPERT_MAJOR only
   Divisor byAlignment;
   int wideIndex;         // 1: ids are int64
@@ -281,7 +282,7 @@ struct HandleView {
   // these counts. The waves of each rank follow, if waves are by experts. The last bucket counts tokens with an invalid
   // entry.
   MOE_HOST_DEVICE int sharedBuckets() const { return map.experts + map.nranks + (hasRails() ? domains : 0); }
-  MOE_HOST_DEVICE int faultBucket() const { return sharedBuckets() + (wavesByExpert() ? kHtWaves * map.nranks : 0); }
+  MOE_HOST_DEVICE int faultBucket() const { return sharedBuckets() + (wavesByExpert() ? waves * map.nranks : 0); }
   MOE_HOST_DEVICE int buckets() const { return faultBucket() + 1; }
   MOE_HOST_DEVICE int domainBucket(int domain) const { return map.experts + map.nranks + domain; }
   MOE_HOST_DEVICE int waveBucket(int rank, int wave) const { return sharedBuckets() + wave * map.nranks + rank; }

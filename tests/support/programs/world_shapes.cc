@@ -19,6 +19,7 @@ class ShapeDrawer {
         protocol_(protocol),
         limits_(limits) {
     shape_.llSets = 1 + static_cast<int>(seed / 4 % kLlSetsMax);
+    waves_ = kHtWaves - 2 * static_cast<int>(seed / 32 % 4);
     shape_.stagingAreas = 1 + static_cast<int>(seed / 16 % kStagingAreasMax);
   }
   WorldShapes draw();
@@ -33,6 +34,7 @@ class ShapeDrawer {
   Rng budgeting_;  // ... and budgets ...
   Rng naming_;     // ... and experts that no rank has
   bool blocks_, decodes_;
+  int waves_ = kHtWaves;
   Protocol protocol_;
   const ScenarioLimits& limits_;
   CommShape shape_;
@@ -50,6 +52,7 @@ HandleShape ShapeDrawer::drawHandle(int nranks) {
   s.lowLatency = protocol_ == Protocol::both ? rng_.coin() : protocol_ == Protocol::ll;
   const bool many = !mostly && rng_.oneIn(4);  // more than the 32 of a chunk
   s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : many ? 3 * limits_.tokens : limits_.tokens);
+  s.waves = waves_;
   s.alignment = s.layout == Layout::expertMajor && rng_.coin() ? rng_.between(1, 9) : 1;
   s.wideIndex = rng_.coin();
   s.merges = rng_.oneIn(3);

@@ -109,7 +109,7 @@ MOE_LANES void endCombineSend(const S& s, bool silent) {
   });
 }
 
-template <int kWaves, Moves Warp, bool kCoded = false>
+template <bool kInWaves, Moves Warp, bool kCoded = false>
 class Combine {
  public:
   MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w) : Combine(warp, p, w, combineOperation(p)) {}
@@ -128,7 +128,7 @@ class Combine {
     if (s.sends && !begin(uncombined != 0, silent)) return;
     const auto handOver = [&](int wave) { return !s.sends || sendWave(wave, silent); };
     const auto take = [&](int wave) { return !s.receives || sumWave(wave, silent); };
-    if (!inWaves<kWaves>(handOver, take, takesLater(s.w)) || !s.receives) return;
+    if (!inWaves<kInWaves>(s.handle, handOver, take, takesLater(s.w)) || !s.receives) return;
     if (!lowLatency() && silent) {
       sumNothing(s.warp, s.p, s.w);
       if (!known && isLast(s.w) && s.allHaveBegun()) keepRecordsFault(s.warp, s.p, s.epoch);
@@ -164,7 +164,7 @@ class Combine {
       return true;
     }
     if (zeros && !kCoded) {
-      if constexpr (kWaves == 1 && !kCoded) {
+      if constexpr (!kInWaves && !kCoded) {
         seldom<Combine>(
             s, [](const Combine& combine) { combine.prepareZeros(); }, s.w, s.operation());
       }
@@ -200,7 +200,7 @@ class Combine {
   MOE_LANES bool sumRows(int wave) const {
     const bool looksAhead = lowLatency();
     const From from{*this, wave, looksAhead};
-    const Range tokens = tokensOfWave(kWaves, wave, s.args.tokens);
+    const Range tokens = tokensOfWave(waves(), wave, s.args.tokens);
     return s.warp.reduceRows(s.comm,
                              Sums{from, s.p, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)});
   }
@@ -225,13 +225,13 @@ class Combine {
 
   // LL: makes zeros as the rows and gradients that owners wait for.
   MOE_LANES void prepareZeros() const {
-    prepareZeroRows<false>(s, PreparedWave<1>{s.w, 0}.items(s.p));
+    prepareZeroRows<false>(s, PreparedWave<false>{s.w, 0}.items(s.p));
     if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
   // Ends the sending phase: the last warp notes what the next step needs.
   MOE_LANES void endSend(bool silent = false) const {
-    if (isLast(s.w)) endCombineSend<kWaves == 1>(s, silent);
+    if (isLast(s.w)) endCombineSend<!kInWaves>(s, silent);
   }
 
   // Ends the receiving phase. LL slots belong to the library until the next dispatch, whose rows from all peers show
@@ -249,9 +249,9 @@ class Combine {
  private:
   // The rows that TokenSums reads in a wave.
   struct From;
-  using Sums = std::conditional_t<kCoded, OfCoded<TokenSums<From>, false, kWaves == 1>, TokenSums<From>>;
+  using Sums = std::conditional_t<kCoded, OfCoded<TokenSums<From>, false, !kInWaves>, TokenSums<From>>;
   // Rows of experts go in waves (HT), or may land (LL), in a step of their own.
-  static constexpr bool kWaits = Warp::kPicks && (kWaves > 1 || !Warp::kLandsRows);
+  static constexpr bool kWaits = Warp::kPicks && (kInWaves || !Warp::kLandsRows);
   struct From {
     const Combine& combine;
     int wave;
@@ -265,8 +265,10 @@ class Combine {
     }
   };
 
+  MOE_LANES int waves() const { return wavesOf<kInWaves>(s.handle); }
+
   // LL has one wave, so code for several waves contains nothing of LL.
-  MOE_LANES bool lowLatency() const { return kWaves == 1 && s.handle.lowLatency != 0; }
+  MOE_LANES bool lowLatency() const { return !kInWaves && s.handle.lowLatency != 0; }
 
   // True if no rows must be made first, so that one warp sets the flag for all. In LL it does so before anything else,
   // because the others wait for this flag; in HT it does so after the record.
@@ -293,7 +295,7 @@ class Combine {
   MOE_LANES bool sendWave(int wave, bool silent) const {
     if (!handOver(wave, silent)) return false;
     if (s.split() && lowLatency()) llPutSums(s);
-    if (wave == kWaves - 1) endSend(silent);
+    if (wave == waves() - 1) endSend(silent);
     return true;
   }
 
@@ -302,7 +304,7 @@ class Combine {
     return lowLatency() || rowsFault(s.handle, ownRecord(s.args), s.comm.rank).fault == Fault::none;
   }
   MOE_LANES bool prepareWave(int wave, bool zeros) const {
-    return prepareRows<false, kWaits>(s, PreparedWave<kWaves>{s.w, wave}, zeros);
+    return prepareRows<false, kWaits>(s, PreparedWave<kInWaves>{s.w, wave}, zeros);
   }
 
   MOE_LANES bool rowsAreThere(int wave) const {
@@ -345,7 +347,7 @@ struct RailSums {
 
 template <Moves Warp, bool kCoded = false>
 class CombineRails {
-  using Here = Combine<kHtWaves, Warp, kCoded>;
+  using Here = Combine<true, Warp, kCoded>;
   using Sums = std::conditional_t<kCoded, OfCoded<RailSums<Here>, true>, RailSums<Here>>;
 
  public:
@@ -361,7 +363,7 @@ class CombineRails {
     const auto handOver = [&](int wave) { return !s.sends || here_.handOver(wave, fault != 0); };
     const auto forward = [&](int wave) { return !s.sends || forwardSums(wave, fault); };
     const auto take = [&](int wave) { return !s.receives || sumWave(wave, fault); };
-    if (!inWavesOverRails(handOver, forward, take) || !s.receives) return;
+    if (!inWavesOverRails(s.handle, handOver, forward, take) || !s.receives) return;
     if (fault != 0) {
       sumNothing(s.warp, s.p, s.w);
       const auto keep = [](const CombineRails& rails) { rails.keepFault(); };
@@ -399,7 +401,7 @@ class CombineRails {
       if (!silent) putSums(rows, domain);
     };
     if (!sendOverRails(s, words(fault), wave, putRows)) return false;
-    if (wave == kHtWaves - 1) here_.endSend(silent);
+    if (wave == s.handle.waves - 1) here_.endSend(silent);
     return true;
   }
 
@@ -422,7 +424,7 @@ class CombineRails {
              {rowIn(at.railSums, c.domain()), rowIn(at.railSumsOut, domain),
               std::int64_t{rows.end(domain) - first} * s.args.wireBytes, connectionOfWave(rows.wave)});
     if (rows.wave != 0 || s.args.grads == 0) return;
-    const std::int64_t arrived = s.handle.rails.start[kHtWaves * s.handle.domains + domain];
+    const std::int64_t arrived = s.handle.rails.start[s.handle.waves * s.handle.domains + domain];
     putBlock(s, peer,
              {railGradsRow(c, at.railGrads, c.domain(), 0), railGradsRow(c, at.railGradsOut, domain, 0),
               arrived * c.topkMax * static_cast<std::int64_t>(sizeof(float)), connectionOfWave(rows.wave)});

@@ -228,9 +228,9 @@ MOE_LANES void prepareZeroRows(const S& s, const Items& items) {
 
 // A share of the rows, made in the place where owners read them. Without waves, a row has one term where rows are
 // coded.
-template <int kWaves>
+template <bool kInWaves>
 struct PreparedShare {
-  static constexpr bool kMayLeave = false, kPairs = kWaves == 1;
+  static constexpr bool kMayLeave = false, kPairs = !kInWaves;
   const StepParams& p;
   ArrivingParts<ArrivingRows> shared;
 
@@ -250,13 +250,13 @@ struct PreparedShare {
 };
 
 // A warp's share of one wave of rows.
-template <int kWaves>
+template <bool kInWaves>
 struct PreparedWave {
   WarpIndex w;
   int wave;
 
-  MOE_LANES PreparedShare<kWaves> items(const StepParams& p) const {
-    return {p, partsOf(arrivingRows(p.handle, kWaves, wave), p.combine.arriving, p.combine.rowBytes, w)};
+  MOE_LANES PreparedShare<kInWaves> items(const StepParams& p) const {
+    return {p, partsOf(arrivingRows(p.handle, kInWaves, wave), p.combine.arriving, p.combine.rowBytes, w)};
   }
 };
 

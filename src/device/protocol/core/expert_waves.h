@@ -8,11 +8,11 @@
 namespace moe {
 
 // The wave of a local expert, on a rank that has `experts` experts.
-MOE_LANES int waveOfExpert(int expert, int experts) {
-  return expert * kHtWaves / experts;
+MOE_LANES int waveOfExpert(const HandleView& h, int expert, int experts) {
+  return expert * h.waves / experts;
 }
-MOE_LANES Range expertsOfWave(int wave, int experts) {
-  return tokensOfWave(kHtWaves, wave, experts);
+MOE_LANES Range expertsOfWave(const HandleView& h, int wave, int experts) {
+  return tokensOfWave(h.waves, wave, experts);
 }
 
 // The wave in which the row of a token goes to a rank. `ids` are the token's entries; the rank holds at least one of
@@ -24,16 +24,16 @@ MOE_LANES int waveAtRank(const HandleView& h, const std::int32_t* ids, int rank)
     const int expert = ids[k] - first;
     if (expert >= 0 && expert < lowest) lowest = expert;
   }
-  return waveOfExpert(lowest, experts);
+  return waveOfExpert(h, lowest, experts);
 }
 
 // The wave of an arrived row, from its header.
-MOE_LANES int waveOfHeader(const Quad* header, int experts) {
+MOE_LANES int waveOfHeader(const HandleView& h, const Quad* header, int experts) {
   int lowest = experts;
   for (int entry = 1; entry <= headEntries(header[0]); ++entry) {
     if (entryExpert(header[entry]) < lowest) lowest = entryExpert(header[entry]);
   }
-  return waveOfExpert(lowest, experts);
+  return waveOfExpert(h, lowest, experts);
 }
 
 // Selects the rows of a token that go now.
@@ -50,10 +50,10 @@ struct RowsOfWave {
 };
 
 // The rows that a dispatch receives in a wave.
-MOE_LANES ArrivingRows rowsOfWave(const HandleView& h, int waves, int wave) {
-  if (!h.wavesByExpert()) return arrivingRows(h, waves, wave);
+MOE_LANES ArrivingRows rowsOfWave(const HandleView& h, bool inWaves, int wave) {
+  if (!h.wavesByExpert()) return arrivingRows(h, inWaves, wave);
   const std::int32_t* start = h.arriving.waveRowsStart + std::int64_t{wave} * h.map.nranks;
-  return {h, waves, wave, start[0], start[h.map.nranks], h.arriving.waveRows};
+  return {h, inWaves, wave, start[0], start[h.map.nranks], h.arriving.waveRows};
 }
 
 // Announces that these experts are complete. All warps that place rows call it, each after its own rows.

@@ -9,8 +9,13 @@
 namespace moe {
 
 // The wave of a token, if its operation goes in waves.
-MOE_LANES int waveOf(int token, int tokens) {
-  return token * kHtWaves / tokens;
+MOE_LANES int waveOf(const HandleView& h, int token, int tokens) {
+  return token * h.waves / tokens;
+}
+// The number of waves of an operation. One that does not go in waves has one.
+template <bool kInWaves>
+MOE_LANES int wavesOf(const HandleView& h) {
+  return kInWaves ? h.waves : 1;
 }
 MOE_LANES Range tokensOfWave(int waves, int wave, int tokens) {
   return {(wave * tokens + waves - 1) / waves, ((wave + 1) * tokens + waves - 1) / waves};
@@ -51,15 +56,15 @@ MOE_LANES bool takesLater(WarpIndex w) {
 
 // Runs the waves of an operation. take() runs one wave after handOver() or, with `later`, two. If handOver(wave) or
 // take(wave) returns false, it ends.
-template <int kWaves, class HandOver, class Take>
-MOE_LANES bool inWaves(HandOver handOver, Take take, bool later = false) {
-  if constexpr (kWaves == 1) {
+template <bool kInWaves, class HandOver, class Take>
+MOE_LANES bool inWaves(const HandleView& h, HandOver handOver, Take take, bool later = false) {
+  if constexpr (!kInWaves) {
     return handOver(0) && take(0);
   } else {
     const int behind = later ? 2 : 1;
     MOE_ROLLED
-    for (int wave = 0; wave < kWaves + behind; ++wave) {
-      if (wave < kWaves && !handOver(wave)) return false;
+    for (int wave = 0; wave < h.waves + behind; ++wave) {
+      if (wave < h.waves && !handOver(wave)) return false;
       if (wave >= behind && !take(wave - behind)) return false;
     }
     return true;
@@ -68,11 +73,11 @@ MOE_LANES bool inWaves(HandOver handOver, Take take, bool later = false) {
 // Runs the waves of an operation over rails. forward() runs one wave after handOver(), and take() one wave after
 // forward().
 template <class HandOver, class Forward, class Take>
-MOE_LANES bool inWavesOverRails(HandOver handOver, Forward forward, Take take) {
+MOE_LANES bool inWavesOverRails(const HandleView& h, HandOver handOver, Forward forward, Take take) {
   MOE_ROLLED
-  for (int wave = 0; wave < kHtWaves + 2; ++wave) {
-    if (wave < kHtWaves && !handOver(wave)) return false;
-    if (wave >= 1 && wave <= kHtWaves && !forward(wave - 1)) return false;
+  for (int wave = 0; wave < h.waves + 2; ++wave) {
+    if (wave < h.waves && !handOver(wave)) return false;
+    if (wave >= 1 && wave <= h.waves && !forward(wave - 1)) return false;
     if (wave >= 2 && !take(wave - 2)) return false;
   }
   return true;
@@ -80,7 +85,7 @@ MOE_LANES bool inWavesOverRails(HandOver handOver, Forward forward, Take take) {
 
 // The first row, in FLAT order, of the rows that a source sends from this wave on.
 MOE_LANES int waveStart(const HandleView& h, int wave, int from) {
-  return wave < kHtWaves ? h.arriving.waveStart[wave * h.map.nranks + from] : h.arriving.rankOffsets[from + 1];
+  return wave < h.waves ? h.arriving.waveStart[wave * h.map.nranks + from] : h.arriving.rankOffsets[from + 1];
 }
 
 // Notes the waves that begin with or after an arriving row. One lane calls it for each row. `before` is the wave of the
@@ -88,22 +93,23 @@ MOE_LANES int waveStart(const HandleView& h, int wave, int from) {
 MOE_LANES void laneNoteWaves(const HandleView& h, int row, int from, int before, int wave, int end) {
   for (int v = before + 1; v <= wave; ++v) h.arriving.waveStart[v * h.map.nranks + from] = row;
   if (row + 1 < end) return;
-  for (int v = wave + 1; v < kHtWaves; ++v) h.arriving.waveStart[v * h.map.nranks + from] = end;
+  for (int v = wave + 1; v < h.waves; ++v) h.arriving.waveStart[v * h.map.nranks + from] = end;
 }
 MOE_LANES void laneNoteNoRows(const HandleView& h, int from, int end) {
-  for (int v = 0; v < kHtWaves; ++v) h.arriving.waveStart[v * h.map.nranks + from] = end;
+  for (int v = 0; v < h.waves; ++v) h.arriving.waveStart[v * h.map.nranks + from] = end;
 }
 
 // The arriving rows of a wave, with numbers [begin, end). Numbers continue from wave to wave, so that warps take turns
 // across waves.
 struct ArrivingRows {
   const HandleView& h;
-  int waves, wave, begin, end;
+  bool inWaves;
+  int wave, begin, end;
   const std::int32_t* list;  // row numbers; NULL: they follow from waveStart()
 
   // The row with this number, in FLAT order.
   MOE_LANES int row(int number) const {
-    if (waves == 1) return number;
+    if (!inWaves) return number;
     if (list != nullptr) return list[number];
     int left = number - begin;
     MOE_ROLLED
@@ -115,15 +121,15 @@ struct ArrivingRows {
     return 0;
   }
 };
-MOE_LANES ArrivingRows arrivingRows(const HandleView& h, int waves, int wave) {
-  if (waves == 1) return {h, 1, 0, 0, *h.arriving.rows, nullptr};
+MOE_LANES ArrivingRows arrivingRows(const HandleView& h, bool inWaves, int wave) {
+  if (!inWaves) return {h, false, 0, 0, *h.arriving.rows, nullptr};
   int begin = 0, end = 0;
   MOE_ROLLED
   for (int from = 0; from < h.map.nranks; ++from) {
     begin += waveStart(h, wave, from) - h.arriving.rankOffsets[from];
     end += waveStart(h, wave + 1, from) - h.arriving.rankOffsets[from];
   }
-  return {h, waves, wave, begin, end, nullptr};
+  return {h, true, wave, begin, end, nullptr};
 }
 
 // Parts of such rows, as warps divide them. Rows have numbers [begin, end); row(number) is in FLAT order.

@@ -123,7 +123,7 @@ MOE_LANES Failure outputFault(const StepParams& p, const OutputRecord& out, int 
 
 // The properties of a dispatch that are compile-time constants.
 struct HtKind {
-  int waves;
+  bool inWaves;
   Duty duty = Duty::all;
   bool casts = false;
 };
@@ -153,9 +153,9 @@ struct HtSource {
 // wait for many small loads, which would hold up the warps that move rows.
 template <HtKind kKind, Moves Warp>
 class HtDispatch {
-  static constexpr int kWaves = kKind.waves;
+  static constexpr bool kInWaves = kKind.inWaves;
   static constexpr Duty kDuty = kKind.duty;
-  static_assert(kWaves == 1 || kDuty == Duty::all);
+  static_assert(!kInWaves || kDuty == Duty::all);
 
  public:
   MOE_LANES HtDispatch(const Warp& warp, const StepParams& p, const Crew& crew)
@@ -176,7 +176,7 @@ class HtDispatch {
       if (s.sends) sendWave(wave);
       return true;
     };
-    inWaves<kWaves>(handOver, [&](int wave) { return !s.receives || take(wave); });
+    inWaves<kInWaves>(s.handle, handOver, [&](int wave) { return !s.receives || take(wave); });
   }
 
   // ---- The part that an operation over rails uses for its own domain
@@ -251,8 +251,8 @@ class HtDispatch {
     if (wave == 0 && kDuty != Duty::move) describeRows(s, team_);
     if (kDuty == Duty::move && d_.staged == 0) return true;
     if (!waitForWave(s, rowFlags(), wave, Phase::dispatchRows)) return false;
-    place(rowsOfWave(s.handle, kWaves, wave));
-    if constexpr (kWaves > 1) announceExperts(wave);
+    place(rowsOfWave(s.handle, kInWaves, wave));
+    if constexpr (kInWaves) announceExperts(wave);
     return true;
   }
 
@@ -261,7 +261,7 @@ class HtDispatch {
   MOE_LANES void runSilently() const {
     if (s.sends) {
       MOE_ROLLED
-      for (int wave = 0; wave < kWaves && kDuty != Duty::describe; ++wave) announceWave(s, rowFlags(), wave, team_);
+      for (int wave = 0; wave < waves() && kDuty != Duty::describe; ++wave) announceWave(s, rowFlags(), wave, team_);
       endSend(true);
       if (isLast(s.w) && s.allHaveBegun()) {
         keepFirstFault(s.warp, s.handle, domainRanks(s.comm), [&](int to) { return faultOf(to); });
@@ -270,7 +270,7 @@ class HtDispatch {
     if (!s.receives) return;
     if (kDuty != Duty::move) describeNothing(s.warp, s.p, filledRows(s.handle, s.comm.rank), team_);
     MOE_ROLLED
-    for (int wave = 0; wave < kWaves; ++wave) announceExperts(wave);
+    for (int wave = 0; wave < waves(); ++wave) announceExperts(wave);
   }
 
   // Notes the state for the next step.
@@ -289,13 +289,14 @@ class HtDispatch {
   MOE_LANES void announceExperts(int wave) const {
     if (s.handle.arrivals == 0) return;
     const int experts = s.handle.map.count(s.comm.rank);
-    if (s.handle.wavesByExpert()) return announceArrivals(s, wave, expertsOfWave(wave, experts), s.w);
-    if (wave == kHtWaves - 1) announceArrivals(s, wave, {0, experts}, s.w);
+    if (s.handle.wavesByExpert()) return announceArrivals(s, wave, expertsOfWave(s.handle, wave, experts), s.w);
+    if (wave == waves() - 1) announceArrivals(s, wave, {0, experts}, s.w);
   }
 
-  MOE_LANES std::uint64_t rowFlags() const { return kWaves == 1 ? s.comm.at.htRowsReady : s.comm.at.htRowWaves; }
+  MOE_LANES std::uint64_t rowFlags() const { return kInWaves ? s.comm.at.htRowWaves : s.comm.at.htRowsReady; }
 
  private:
+  MOE_LANES int waves() const { return wavesOf<kInWaves>(s.handle); }
   static MOE_LANES Operation operation(const StepParams& p) {
     const HandleState* state = p.handle.state;
     return handedOperation(p, kHtDispatchChannel, state->dispatchEpoch, state->dispatchHanded);
@@ -369,14 +370,14 @@ class HtDispatch {
   MOE_LANES void sendWave(int wave) const {
     if constexpr (kDuty != Duty::describe) {
       const Range all{0, d_.tokens};
-      if constexpr (kWaves == 1) {
+      if constexpr (!kInWaves) {
         push(all, AllRows{});
       } else {
-        push(s.handle.wavesByExpert() ? all : tokensOfWave(kWaves, wave, all.end), RowsOfWave{s.handle, wave});
+        push(s.handle.wavesByExpert() ? all : tokensOfWave(waves(), wave, all.end), RowsOfWave{s.handle, wave});
       }
       announceWave(s, rowFlags(), wave, team_);
     }
-    if (wave == kWaves - 1) endSend();
+    if (wave == waves() - 1) endSend();
   }
 
   MOE_LANES void place(const ArrivingRows& rows) const {

@@ -73,7 +73,7 @@ struct Forwarded {
 
 template <bool kCasts, Moves Warp>
 class HtDispatchRails {
-  using Here = HtDispatch<HtKind{kHtWaves, Duty::all, kCasts}, Warp>;
+  using Here = HtDispatch<HtKind{true, Duty::all, kCasts}, Warp>;
 
  public:
   MOE_LANES HtDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w)
@@ -88,9 +88,10 @@ class HtDispatchRails {
     std::uint32_t fault = knownFault(s);
     if (s.sends && !(here_.begin() && railsAreFree(s, words()))) return;
     if (s.sends && fault == 0) fault = here_.outputsFault();
-    inWavesOverRails([&](int wave) { return !s.sends || sendWave(wave, fault); },
-                     [&](int wave) { return !s.sends || forwardWave(wave, fault); },
-                     [&](int wave) { return !s.receives || (fault != 0 ? takeNothing(wave) : here_.take(wave)); });
+    inWavesOverRails(
+        s.handle, [&](int wave) { return !s.sends || sendWave(wave, fault); },
+        [&](int wave) { return !s.sends || forwardWave(wave, fault); },
+        [&](int wave) { return !s.receives || (fault != 0 ? takeNothing(wave) : here_.take(wave)); });
   }
 
  private:
@@ -105,7 +106,7 @@ class HtDispatchRails {
   }
 
   MOE_LANES bool sendWave(int wave, std::uint32_t fault) const {
-    const Range tokens = tokensOfWave(kHtWaves, wave, d_.tokens);
+    const Range tokens = tokensOfWave(s.handle.waves, wave, d_.tokens);
     if (fault == 0) here_.push(tokens, AllRows{});
     return sendOverRails(s, words(fault), wave, [&](int domain) {
       if (fault != 0) return;
@@ -142,7 +143,7 @@ class HtDispatchRails {
       }
     }
     announceWave(s, here_.rowFlags(), wave, s.w);
-    if (wave < kHtWaves - 1) return true;
+    if (wave < s.handle.waves - 1) return true;
     const auto keep = [](const HtDispatchRails& rails) { rails.keepFault(); };
     if (silent && isLast(s.w) && s.allHaveBegun()) seldom<HtDispatchRails>(s, keep, s.w, s.operation());
     freeRails(s, words());
@@ -155,7 +156,7 @@ class HtDispatchRails {
   // announced their waves.
   MOE_LANES bool takeNothing(int wave) const {
     if (!waitForWave(s, here_.rowFlags(), wave, Phase::dispatchRows)) return false;
-    if (wave == kHtWaves - 1) describeNothing(s.warp, s.p, filledRows(s.handle, s.comm.rank), s.w);
+    if (wave == s.handle.waves - 1) describeNothing(s.warp, s.p, filledRows(s.handle, s.comm.rank), s.w);
     here_.announceExperts(wave);
     return true;
   }

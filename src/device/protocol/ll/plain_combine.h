@@ -21,7 +21,7 @@ static_assert(kWireRow == 0, "combinesFromSlots");
 template <Moves Warp>
 MOE_SELDOM void llGiveZeros(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
   const CombineSession<Warp> s(warp, p, w, operation);
-  prepareZeroRows<false>(s, PreparedWave<1>{w, 0}.items(p));
+  prepareZeroRows<false>(s, PreparedWave<false>{w, 0}.items(p));
   announceWave(s, s.area.ready, 0, w);
 }
 

@@ -143,8 +143,8 @@ struct LlTelling {
     }
     if (to.rank == kNoRank) return;
     if (s.isRemote(to.rank)) h.rails.outgoing[static_cast<std::int64_t>(to.rank) * h.tokensMax + to.index] = token;
-    s.warp.laneStore(header(to.rank, to.index),
-                     makeHead(token, waveOf(token, s.args.tokens), 0, s.comm.rank, entriesFor(token, 0, to.rank).all));
+    s.warp.laneStore(header(to.rank, to.index), makeHead(token, waveOf(s.handle, token, s.args.tokens), 0, s.comm.rank,
+                                                         entriesFor(token, 0, to.rank).all));
   }
 };
 

@@ -78,7 +78,7 @@ MOE_LANES RouteSlice routeSlice(const Warp& warp, const StepParams& p, WarpIndex
   const int begin = s.chunks.begin * kChunkTokens, end = begin + s.chunks.count * kChunkTokens;
   const int first = begin < tokens ? begin : tokens, last = end < tokens ? end : tokens;
   s.tokens = {first, last - first};
-  const int buckets = h.buckets(), ranks = h.map.nranks, waveRows = h.wavesByExpert() ? kHtWaves * ranks + 1 : 0;
+  const int buckets = h.buckets(), ranks = h.map.nranks, waveRows = h.wavesByExpert() ? h.waves * ranks + 1 : 0;
   const std::int64_t bits = std::int64_t{s.chunks.begin} * buckets, entry = std::int64_t{s.tokens.begin} * h.topk;
   const std::int64_t own = std::int64_t{w.index} * buckets, entries = std::int64_t{s.tokens.count} * h.topk;
   ScratchMemory scratch(warp);
@@ -251,7 +251,7 @@ MOE_LANES void laneMarkUser(const Routing auto& r, int token, int expert) {
   r.warp.laneOr(users + h.map.experts + rank, bit);
   if (r.takesRails()) r.warp.laneOr(users + h.domainBucket(rank / r.comm.domainSize), bit);
   if (h.wavesByExpert() && isLowestOnRank(h, r.own.idsOf(h, token), expert, rank)) {
-    r.warp.laneOr(users + h.waveBucket(rank, waveOfExpert(expert - h.map.first(rank), h.map.count(rank))), bit);
+    r.warp.laneOr(users + h.waveBucket(rank, waveOfExpert(h, expert - h.map.first(rank), h.map.count(rank))), bit);
   }
 }
 MOE_LANES void markUsers(const Routing auto& r) {
@@ -289,8 +289,8 @@ MOE_LANES void laneTakeToken(const Routing auto& r, int token) {
     if (ids[k] < 0) continue;
     const int rank = r.handle.map.rankOf(ids[k]);
     if (isLowestOnRank(r.handle, ids, ids[k], rank)) {
-      users[r.handle.waveBucket(rank, waveOfExpert(ids[k] - r.handle.map.first(rank), r.handle.map.count(rank)))] |=
-          bit;
+      users[r.handle.waveBucket(
+          rank, waveOfExpert(r.handle, ids[k] - r.handle.map.first(rank), r.handle.map.count(rank)))] |= bit;
     }
   }
 }

@@ -47,9 +47,9 @@ MOE_LANES void emptyCounts(const AnySession auto& s) {
     if (h.lowLatency == 0) laneNoteNoRows(h, rank, 0);
   });
   if (h.wavesByExpert()) {
-    s.warp.forEach(kHtWaves * ranks + 1, [&](int i) { h.arriving.waveRowsStart[i] = 0; });
+    s.warp.forEach(h.waves * ranks + 1, [&](int i) { h.arriving.waveRowsStart[i] = 0; });
   }
-  if (s.takesRails()) s.warp.forEach((kHtWaves + 1) * h.domains, [&](int i) { h.rails.start[i] = 0; });
+  if (s.takesRails()) s.warp.forEach((h.waves + 1) * h.domains, [&](int i) { h.rails.start[i] = 0; });
   if (h.rowsBudget != 0) s.warp.forEach(1 + experts, [&](int i) { h.arriving.wanted[i] = 0; });
   if (h.countsExperts != 0) s.warp.forEach(h.map.experts, [&](int e) { h.arriving.allExperts[e] = 0; });
   s.warp.forEach(1, [&](int) { *h.arriving.rows = 0; });

@@ -27,8 +27,8 @@ MOE_LANES void writeCounts(const Routing auto& r) {
   });
   if (refused) writeBadEntry(r.warp, r.p);
   if (r.handle.wavesByExpert()) {
-    r.warp.forEach(r.comm.nranks * kHtWaves, [&](int i) {
-      const int to = i / kHtWaves, wave = i % kHtWaves;
+    r.warp.forEach(r.comm.nranks * r.handle.waves, [&](int i) {
+      const int wave = i / r.comm.nranks, to = i % r.comm.nranks;
       r.warp.laneStore(waveCounts(r.comm, to, r.epoch, r.comm.rank) + wave,
                        r.own.totals[r.handle.waveBucket(to, wave)]);
     });
@@ -134,7 +134,7 @@ MOE_LANES void takeOffsets(const Routing auto& r) {
       [&](int from, int before) { note(r.own.rankOffsets, r.handle.arriving.rankOffsets, from, before); });
   if (r.handle.wavesByExpert()) {
     r.warp.scanInOrder(
-        kHtWaves * r.comm.nranks,
+        r.handle.waves * r.comm.nranks,
         [&](int i) {
           return r.warp.laneLoad(waveCounts(r.comm, r.comm.rank, r.epoch, i % r.comm.nranks) + i / r.comm.nranks);
         },
@@ -144,7 +144,7 @@ MOE_LANES void takeOffsets(const Routing auto& r) {
     note(r.own.rankOffsets, r.handle.arriving.rankOffsets, r.comm.nranks, rows);
     if (r.w.index == 0) *r.handle.arriving.rows = rows;
     if (r.handle.wavesByExpert())
-      note(r.own.waveRowsStart, r.handle.arriving.waveRowsStart, kHtWaves * r.comm.nranks, rows);
+      note(r.own.waveRowsStart, r.handle.arriving.waveRowsStart, r.handle.waves * r.comm.nranks, rows);
   });
 }
 

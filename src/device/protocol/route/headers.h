@@ -58,8 +58,9 @@ MOE_LANES void laneWriteRail(const Routing auto& r, int token, int domain, int i
     r.warp.laneStore(to + count, Quad{static_cast<std::uint32_t>(at.rank), static_cast<std::uint32_t>(at.index),
                                       static_cast<std::uint32_t>(at.row), static_cast<std::uint32_t>(at.flat)});
   });
-  r.warp.laneStore(to,
-                   Quad{count, static_cast<std::uint32_t>(waveOf(r.own.tokens.begin + token, r.p.route.tokens)), 0, 0});
+  r.warp.laneStore(
+      to,
+      Quad{count, static_cast<std::uint32_t>(waveOf(r.handle, r.own.tokens.begin + token, r.p.route.tokens)), 0, 0});
 }
 
 // Lists the rail peers that this warp's token `token` goes to. For one lane.
@@ -107,7 +108,7 @@ MOE_LANES void laneKeepRail(const Routing auto& r, int domain, int index, int ro
   const int before = index == 0 ? -1 : static_cast<int>(r.warp.laneLoad(table - r.comm.far->at.railQuads).y);
   for (int v = before + 1; v <= wave; ++v) r.handle.rails.start[v * r.handle.domains + domain] = index;
   if (index + 1 < rows) return;
-  for (int v = wave + 1; v <= kHtWaves; ++v) r.handle.rails.start[v * r.handle.domains + domain] = rows;
+  for (int v = wave + 1; v <= r.handle.waves; ++v) r.handle.rails.start[v * r.handle.domains + domain] = rows;
 }
 
 MOE_LANES void keepRailTables(const Routing auto& r) {
@@ -116,7 +117,7 @@ MOE_LANES void keepRailTables(const Routing auto& r) {
     const Slice slice = sliceOf(rows, r.w);
     r.warp.forEach(slice.count, [&](int i) { laneKeepRail(r, domain, slice.begin + i, rows); });
     if (rows > 0 || r.w.index != 0) continue;
-    r.warp.forEach(kHtWaves + 1, [&](int v) { r.handle.rails.start[v * r.handle.domains + domain] = 0; });
+    r.warp.forEach(r.handle.waves + 1, [&](int v) { r.handle.rails.start[v * r.handle.domains + domain] = 0; });
   }
 }
 
@@ -168,10 +169,10 @@ MOE_LANES void laneWriteHeader(const Routing auto& r, int token, int k, const Ro
   const Sums entries = entriesOnRank(r.handle, ids, k, row.rank);
   const int number = r.own.tokens.begin + token;
   const bool isEntry = k < r.handle.topk;
-  const Quad quad = isEntry
-                        ? makeEntry(r.handle.map.local(ids[k], row.rank), k, r.own.weights[token * r.handle.topk + k],
-                                    expertRows(r.handle) ? r.own.entryRow[token * r.handle.topk + k] : 0)
-                        : makeHead(number, waveOf(number, r.p.route.tokens), row.headIndex, r.comm.rank, entries.all);
+  const Quad quad =
+      isEntry ? makeEntry(r.handle.map.local(ids[k], row.rank), k, r.own.weights[token * r.handle.topk + k],
+                          expertRows(r.handle) ? r.own.entryRow[token * r.handle.topk + k] : 0)
+              : makeHead(number, waveOf(r.handle, number, r.p.route.tokens), row.headIndex, r.comm.rank, entries.all);
   r.warp.laneStore(headerOf(r, row.rank, row.index) + (isEntry ? 1 + entries.before : 0), quad);
 }
 
@@ -250,7 +251,7 @@ MOE_LANES void laneKeepHeader(const Routing auto& r, int row, const ArrivedHeade
   const int from = header.at.from;
   laneNoteWaves(r.handle, row, from, header.waveBefore, headWave(head), r.own.rankOffsets[from + 1]);
   if (!r.handle.wavesByExpert()) return;
-  const int wave = waveOfHeader(kept, r.handle.map.count(r.comm.rank));
+  const int wave = waveOfHeader(r.handle, kept, r.handle.map.count(r.comm.rank));
   r.handle.arriving.waveRows[r.own.waveRowsStart[wave * r.comm.nranks + from] + headIndex(head)] = row;
 }
 
@@ -294,7 +295,7 @@ MOE_LANES void laneSendToken(const Routing auto& r, int token) {
     r.warp.laneStore(headers[row] + ++entries[row], makeEntry(r.handle.map.local(expert, rank), k, r.own.weights[entry],
                                                               expertRows(r.handle) ? r.own.entryRow[entry] : 0));
   }
-  for (int i = 0, wave = waveOf(number, r.p.route.tokens); i < rows; ++i) {
+  for (int i = 0, wave = waveOf(r.handle, number, r.p.route.tokens); i < rows; ++i) {
     const int rank = list[i].rank, of = r.handle.wavesByExpert()
                                             ? r.own.positionOf(r.handle, token, r.handle.waveBucket(rank, list[i].wave))
                                             : 0;
