@@ -31,7 +31,7 @@ std::int64_t windowBytesMax(const Options& options, int nranks) {
 // A library that may choose the mode gets LL buffers for every number of tokens where LL can be the better choice.
 // --tune measures LL with all of them.
 void sizeForCases(const Options& options, int nranks, moeConfig_t& config) {
-  constexpr int kLlTokensOfAuto = 512;
+  constexpr int kLlTokensOfAuto = 1024;
   const int tokens = std::max(options.tokensMax(), 1);
   (options.mode == moeModeLl ? config.llTokensMax : config.tokensMax) = tokens;
   if (options.mode == moeModeAuto) {

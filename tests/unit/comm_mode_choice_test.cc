@@ -23,9 +23,12 @@ TEST(ModeChoice, IsLowLatencyWhereItWasMeasured) {
   for (const int tokens : {1, 8, 32, 64, 128}) {
     for (const Layout layout : kLayouts) EXPECT_EQ(onGpus(tokens, layout, kRowBytes, 4, 1, kBuffers), moeModeLl);
   }
-  for (const Layout layout : {Layout::rankMajor, Layout::expertMajor}) {
+  for (const Layout layout : kLayouts) {
     EXPECT_EQ(onGpus(512, layout, kRowBytes, 4, 1, kBuffers), moeModeLl);
+    EXPECT_EQ(onGpus(1024, layout, kRowBytes, 2, 1, kBuffers), moeModeLl);
+    EXPECT_EQ(onGpus(4096, layout, kRowBytes, 2, 1, kBuffers), moeModeHt);
   }
+  EXPECT_EQ(onGpus(2048, Layout::flat, kRowBytes, 2, 1, kBuffers), moeModeHt);
   EXPECT_EQ(onGpus(4096, Layout::rankMajor, kRowBytes, 4, 1, kBuffers), moeModeHt);
   EXPECT_EQ(onGpus(4096, Layout::flat, kRowBytes, 4, 1, kBuffers), moeModeHt);
 }

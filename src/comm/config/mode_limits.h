@@ -44,12 +44,12 @@ using ModeLimits = std::array<std::array<std::int64_t, kLayoutCount>, kSetupCoun
 // copies, and rows that do not stay in their slots are copied once more. HT pays for the exchange of outputs before the
 // first byte.
 //
-// GPUs, 2 ranks of one domain, rows of 14336 bytes, us of a pair, LL / HT:
-//   FLAT          26.2 / 30.8 at 128 tokens, 40.7 / 41.6 at 256, 54.6 / 53.2 at 384, 67.9 / 65.9 at 512
-//   RANK_MAJOR    57.8 / 65.8 at 512, in its slots
-//   EXPERT_MAJOR  33.0 / 96.7 at 128, 93.7 / 187.6 at 512 (512 tokens are 14 MiB here)
-// At 4 ranks, LL RANK_MAJOR takes 43.6 and 136.7 us at 128 and 512, and HT FLAT 1000 at 4096. So LL is taken as far as
-// it was measured: 512 tokens of 4 ranks (28 MiB).
+// GPUs, 2 ranks of one domain, rows of 14336 bytes, us of a step, LL / HT (2 x H200, 2026-11-30):
+//   FLAT          26.8 / 52.4 at 128 tokens, 72.2 / 92.5 at 512, 133.2 / 147.5 at 1024, 270.9 / 234.8 at 2048
+//   RANK_MAJOR    21.9 / 52.6 at 128, 57.0 / 92.9 at 512, 160.9 / 147.8 at 1024, in its slots
+//   EXPERT_MAJOR  36.2 / 82.4 at 128, 94.0 / 161.4 at 512, 182.4 / 244.5 at 1024, 364.8 / 379.6 at 2048
+// At 4 ranks, LL RANK_MAJOR took 43.6 and 136.7 us at 128 and 512, and HT FLAT 1000 at 4096, in older versions. So LL
+// is taken up to 512 tokens of 4 ranks or 1024 of 2 (28 MiB), also in RANK_MAJOR, where the latter take 9 % longer.
 //
 // Host backend: a copy costs as much as crossing, and LL makes one more. Where a token has one row, HT wins from the
 // first token on. HT of rows per expert goes in waves, which cost more than they hide while there are few rows. Rows of
@@ -73,7 +73,7 @@ using ModeLimits = std::array<std::array<std::int64_t, kLayoutCount>, kSetupCoun
 inline constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
 inline constexpr ModeLimits kBuiltInLimits = {{
     // FLAT, EXPERT_MAJOR, EXPERT_MAJOR_PADDED, RANK_MAJOR
-    {16 * kMebibyte, 32 * kMebibyte, 32 * kMebibyte, 32 * kMebibyte},  // gpu
+    {32 * kMebibyte, 32 * kMebibyte, 32 * kMebibyte, 32 * kMebibyte},  // gpu
     {16 * kMebibyte, 16 * kMebibyte, 16 * kMebibyte, 16 * kMebibyte},  // gpuDomains
     {0, 128 * kKibibyte, 128 * kKibibyte, 0},                          // host: 0 is always HT
     {4 * kKibibyte, 128 * kKibibyte, 128 * kKibibyte, 4 * kKibibyte},  // hostFull
