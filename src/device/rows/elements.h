@@ -76,6 +76,17 @@ MOE_LANES FourFloats fourOf(Quad piece) {
           oddBytes(oddBytes(piece.x, piece.y), oddBytes(piece.z, piece.w)) & 0x80808080u};
 }
 
+// Four floats.
+MOE_LANES FourFloats fourOf(const float* from) {
+#if defined(__CUDACC__)
+  return fourOf(Quad{floatToBits(from[0]), floatToBits(from[1]), floatToBits(from[2]), floatToBits(from[3])});
+#else  // a compiler for processors makes vectors of this
+  FourFloats four{{from[0], from[1], from[2], from[3]}, 0};
+  for (int i = 0; i < 4; ++i) four.signs |= (floatToBits(from[i]) >> 31) << (8 * i + 7);
+  return four;
+#endif
+}
+
 // The elements times a factor. Signs are computed separately, because a product that is NaN has lost its sign.
 MOE_LANES FourFloats scaled(const FourFloats& from, float factor) {
   FourFloats result;

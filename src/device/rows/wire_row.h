@@ -116,18 +116,15 @@ struct WirePiece {
             fp8::quantiseFourNumbers(value + 8, inverse), fp8::quantiseFourNumbers(value + 12, inverse)};
   }
   MOE_LANES HalfQuad codesE2m1(float inverse) const {
-    return {wireNibbles(quantiseFourE2m1(four(0), inverse) | quantiseFourE2m1(four(1), inverse) << 16),
-            wireNibbles(quantiseFourE2m1(four(2), inverse) | quantiseFourE2m1(four(3), inverse) << 16)};
+    return {wireNibbles(quantiseFourE2m1(fourOf(value), inverse) | quantiseFourE2m1(fourOf(value + 4), inverse) << 16),
+            wireNibbles(quantiseFourE2m1(fourOf(value + 8), inverse) | quantiseFourE2m1(fourOf(value + 12), inverse)
+                                                                           << 16)};
   }
   MOE_LANES LogPiece codesLog(const LogCoder& coder) const {
     return LogPiece::of([&](int i) { return coder.fieldOf(value[i]); });
   }
 
  private:
-  MOE_LANES FourFloats four(int i) const {
-    const float* from = value + std::ptrdiff_t{4} * i;
-    return fourOf(Quad{floatToBits(from[0]), floatToBits(from[1]), floatToBits(from[2]), floatToBits(from[3])});
-  }
   // Eight E2M1 codes in the form that travels. A NaN, whose code is 0, loses its sign here.
   static MOE_LANES std::uint32_t wireNibbles(std::uint32_t codes) {
     const std::uint32_t some = (codes | codes >> 1 | codes >> 2) & 0x11111111u;
