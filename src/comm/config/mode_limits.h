@@ -49,7 +49,8 @@ using ModeLimits = std::array<std::array<std::int64_t, kLayoutCount>, kSetupCoun
 //   RANK_MAJOR    21.9 / 52.6 at 128, 57.0 / 92.9 at 512, 160.9 / 147.8 at 1024, in its slots
 //   EXPERT_MAJOR  36.2 / 82.4 at 128, 94.0 / 161.4 at 512, 182.4 / 244.5 at 1024, 364.8 / 379.6 at 2048
 // At 4 ranks, LL RANK_MAJOR took 43.6 and 136.7 us at 128 and 512, and HT FLAT 1000 at 4096, in older versions. So LL
-// is taken up to 512 tokens of 4 ranks or 1024 of 2 (28 MiB), also in RANK_MAJOR, where the latter take 9 % longer.
+// is taken up to 512 tokens of 4 ranks or 1024 of 2 (28 MiB). RANK_MAJOR rows that stay in their slots take 9 % longer
+// than HT there; rows that are brought to an output take 144 us, which is less.
 //
 // Host backend: a copy costs as much as crossing, and LL makes one more. Where a token has one row, HT wins from the
 // first token on. HT of rows per expert goes in waves, which cost more than they hide while there are few rows. Rows of
