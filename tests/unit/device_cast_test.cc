@@ -192,6 +192,24 @@ TEST(E2m1, FourCodesHaveTheirSigns) {
   }
 }
 
+// The packing of GPUs, with each code at each place.
+TEST(E2m1, EightMagnitudesGiveTheirCodes) {
+  constexpr std::array kValues = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  for (std::size_t turn = 0; turn < 8; ++turn) {
+    std::uint32_t expected = 0;
+    for (std::size_t i = 0; i < 8; ++i) expected |= static_cast<std::uint32_t>((i + turn) % 8) << 4 * i;
+    EXPECT_EQ(eightE2m1([&](int i) { return kValues[(static_cast<std::size_t>(i) + turn) % 8]; }), expected);
+  }
+  EXPECT_EQ(eightE2m1([](int i) { return i % 2 == 0 ? FLT_MAX : kEndless; }), 0x77777777u);
+}
+TEST(E2m1, TopBitsOfEightWordsAreThoseOfHalfBytes) {
+  for (int i = 0; i < 8; ++i) {
+    std::uint32_t words[8] = {1, 0x7fffffffu, 2, 0x7f800000u, 3, 4, 0x00800000u, 5};
+    words[i] |= 0x80000000u;
+    EXPECT_EQ(BytesOfEight::of<3>(words).topBits(), 8u << 4 * i);
+  }
+}
+
 // One block of 128 elements: the given ones, then zeros.
 ReferenceCast castOf(ReferenceRule rule, const std::vector<float>& given) {
   Bytes row(128 * 4);

@@ -36,11 +36,14 @@ struct E2m1 {
   // that distance, less its magnitude in distances. So the last bits of the sum are the code. These are the fewest
   // instructions, but a processor without wide vectors takes longer, because they depend on each other.
   static MOE_LANES std::uint32_t byOneAddition(float magnitude) {
+    return sumWithCode(smallerNumber(largerNumber(0.0f, magnitude), kMax)) & 7u;
+  }
+  // The bits of that sum. Its low byte is the code. `clamped` is at most 6.
+  static MOE_LANES std::uint32_t sumWithCode(float clamped) {
     constexpr std::uint32_t kExponent = 1u << 23, kOne = 127;
-    const float clamped = smallerNumber(largerNumber(0.0f, magnitude), kMax);
     const std::uint32_t exponent = floatToBits(largerNumber(1.0f, clamped)) >> 23;
     const std::uint32_t added = exponent * (kExponent + 2) + 22 * kExponent - 2 * kOne;
-    return floatToBits(addRounded(clamped, bitsToFloat(added))) & 7u;
+    return floatToBits(addRounded(clamped, bitsToFloat(added)));
   }
   // Both the subnormal and the normal code are computed, because a branch for each element would take longer.
   static MOE_LANES std::uint32_t byRanges(float magnitude) {
@@ -79,7 +82,33 @@ struct E2m1Floats {
   };
 };
 
-// The codes of value[i] * inverse, from the low half of the low byte upwards.
+// Byte `kByte` of eight words: those of the words 0, 2, 4, 6, and those of the words 1, 3, 5, 7.
+struct BytesOfEight {
+  std::uint32_t even, odd;
+
+  template <int kByte>
+  static MOE_LANES BytesOfEight of(const std::uint32_t (&word)[8]) {
+    constexpr std::uint32_t kTwo = kByte | (kByte + 4) << 4, kAll = 0x5410;
+    return {chooseBytes(chooseBytes(word[0], word[2], kTwo), chooseBytes(word[4], word[6], kTwo), kAll),
+            chooseBytes(chooseBytes(word[1], word[3], kTwo), chooseBytes(word[5], word[7], kTwo), kAll)};
+  }
+  // Bytes below 16 as half bytes of one word.
+  MOE_LANES std::uint32_t halves() const { return even | odd << 4; }
+  // The top bits, as those of half bytes.
+  MOE_LANES std::uint32_t topBits() const { return (even >> 4 & 0x08080808u) | (odd & 0x80808080u); }
+};
+
+// The codes of eight magnitudes that are not NaNs, from the low half of the low byte upwards. A GPU packs codes with
+// fewer instructions if it has eight of them.
+template <class MagnitudeAt>
+MOE_LANES std::uint32_t eightE2m1(MagnitudeAt at) {
+  std::uint32_t sum[8];
+  MOE_UNROLLED
+  for (int i = 0; i < 8; ++i) sum[i] = E2m1::sumWithCode(smallerNumber(at(i), E2m1::kMax));
+  return BytesOfEight::of<0>(sum).halves();
+}
+
+// The codes of the elements times `inverse`, from the low half of the low byte upwards.
 MOE_LANES std::uint32_t quantiseFourE2m1(const FourFloats& from, float inverse) {
   const std::uint32_t signs = (from.signs >> 4 & 0x00080008u) | (from.signs >> 8 & 0x00800080u);
   std::uint32_t codes = (signs | signs >> 8) & 0xffffu;
@@ -88,6 +117,21 @@ MOE_LANES std::uint32_t quantiseFourE2m1(const FourFloats& from, float inverse) 
     codes |= E2m1::fromMagnitude(bitsToFloat(bits)) << 4 * i;
   }
   return codes;
+}
+MOE_LANES std::uint32_t quantiseEightE2m1(const FourFloats& low, const FourFloats& high, float inverse) {
+#if defined(__CUDACC__)
+  const auto signsOf = [](std::uint32_t signs) {
+    const std::uint32_t halves = (signs >> 4 & 0x00080008u) | (signs >> 8 & 0x00800080u);
+    return (halves | halves >> 8) & 0xffffu;
+  };
+  const std::uint32_t magnitudes = eightE2m1([&](int i) {
+    const float product = multiplyRounded(i < 4 ? low.value[i] : high.value[i - 4], inverse);
+    return largerNumber(0.0f, magnitudeOf(product));  // 0 for a NaN
+  });
+  return magnitudes | signsOf(low.signs) | signsOf(high.signs) << 16;
+#else
+  return quantiseFourE2m1(low, inverse) | quantiseFourE2m1(high, inverse) << 16;
+#endif
 }
 
 // ---- Scales
@@ -117,10 +161,10 @@ MOE_LANES ByteScale nvfp4Scale(float amax, float global) {
   constexpr ByteScale kNone{0, 0.0f}, kNan{E4m3::kNan, 0.0f};
   if ((floatToBits(amax) & kMagnitudeBits) > kInfinityBits) return kNan;
   const float wanted = divideRounded(multiplyRounded(global, clampAmax(amax, 0.0f)), E2m1::kMax);
-  const std::uint32_t byte = E4m3::fromFloat(wanted) & 0x7fu;
+  const std::uint32_t byte = fp8::codeOf(wanted);
   if (byte == 0) return kNone;
   if (byte == E4m3::kNan) return kNan;
-  return {byte, divideRounded(global, E4m3::toFloat(byte))};
+  return {byte, divideRounded(global, fp8::toFloat(byte))};
 }
 
 }  // namespace moe

@@ -106,9 +106,8 @@ struct CastPiece {
             fp8::quantiseFour(scaled(four(2), input), inverse), fp8::quantiseFour(scaled(four(3), input), inverse)};
   }
   MOE_LANES HalfQuad codesE2m1(float input, float inverse) const {
-    return {quantiseFourE2m1(scaled(four(0), input), inverse) | quantiseFourE2m1(scaled(four(1), input), inverse) << 16,
-            quantiseFourE2m1(scaled(four(2), input), inverse) | quantiseFourE2m1(scaled(four(3), input), inverse)
-                                                                    << 16};
+    return {quantiseEightE2m1(scaled(four(0), input), scaled(four(1), input), inverse),
+            quantiseEightE2m1(scaled(four(2), input), scaled(four(3), input), inverse)};
   }
 };
 

@@ -118,6 +118,21 @@ MOE_LANES std::uint32_t quantiseFourNumbers(const float* value, float inverse) {
   return codes & ~(nans & 0x80808080u);
 }
 
+// The code of a number without its sign, and the value of a code that has no sign.
+MOE_LANES std::uint32_t codeOf(float number) {
+#if defined(__CUDACC__)
+  if constexpr (cuda_fp8::kConverts) return cuda_fp8::codesOf(number, 0.0f) & 0x7fu;
+#endif
+  return E4m3::fromFloat(number) & 0x7fu;
+}
+MOE_LANES float toFloat(std::uint32_t code) {
+#if defined(__CUDACC__)
+  if constexpr (cuda_fp8::kConverts)
+    return Fp16::toFloat(cuda_fp8::halvesOf(static_cast<std::uint16_t>(code)) & 0xffffu);
+#endif
+  return E4m3::toFloat(code);
+}
+
 // The values of four codes.
 struct Four {
   float value[4];

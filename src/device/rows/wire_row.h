@@ -115,16 +115,26 @@ struct WirePiece {
     return {fp8::quantiseFourNumbers(value, inverse), fp8::quantiseFourNumbers(value + 4, inverse),
             fp8::quantiseFourNumbers(value + 8, inverse), fp8::quantiseFourNumbers(value + 12, inverse)};
   }
+  // Only with a factor of 0, products may be NaNs.
   MOE_LANES HalfQuad codesE2m1(float inverse) const {
-    return {wireNibbles(quantiseFourE2m1(fourOf(value), inverse) | quantiseFourE2m1(fourOf(value + 4), inverse) << 16),
-            wireNibbles(quantiseFourE2m1(fourOf(value + 8), inverse) | quantiseFourE2m1(fourOf(value + 12), inverse)
-                                                                           << 16)};
+    return {eightE2m1(value, inverse), eightE2m1(value + 8, inverse)};
   }
   MOE_LANES LogPiece codesLog(const LogCoder& coder) const {
     return LogPiece::of([&](int i) { return coder.fieldOf(value[i]); });
   }
 
  private:
+  static MOE_LANES std::uint32_t eightE2m1(const float* from, float inverse) {
+#if defined(__CUDACC__)
+    std::uint32_t words[8];
+    MOE_UNROLLED
+    for (int i = 0; i < 8; ++i) words[i] = floatToBits(from[i]);
+    const std::uint32_t codes = moe::eightE2m1([&](int i) { return magnitudeOf(multiplyRounded(from[i], inverse)); });
+    return wireNibbles(inverse == 0.0f ? 0 : codes | BytesOfEight::of<3>(words).topBits());
+#else
+    return wireNibbles(quantiseEightE2m1(fourOf(from), fourOf(from + 4), inverse));
+#endif
+  }
   // Eight E2M1 codes in the form that travels. A NaN, whose code is 0, loses its sign here.
   static MOE_LANES std::uint32_t wireNibbles(std::uint32_t codes) {
     const std::uint32_t some = (codes | codes >> 1 | codes >> 2) & 0x11111111u;
@@ -155,7 +165,7 @@ MOE_LANES float wireScale(const WireRow& wire, int element, std::uint32_t scaleW
   if (wire.type == kWireFp8Blocks) return bitsToFloat(scaleWord);
   if (wire.type != kWireNvfp4) return 1.0f;
   const std::uint32_t byte = scaleWord >> element / kWirePiece % 4 * 8 & 0xffu;
-  return multiplyRounded(E4m3::toFloat(byte), bitsToFloat(factor));
+  return multiplyRounded(fp8::toFloat(byte), bitsToFloat(factor));
 }
 // The E2M1 codes of a word, without their scale.
 MOE_LANES E2m1Floats wireE2m1Floats(std::uint32_t word) {
