@@ -39,6 +39,7 @@ struct Workload {
   bool lowLatency = false;    // rows go through registers
   bool waitsForRows = false;  // a combine waits for rows of experts
   bool split = false;         // there are several domains
+  bool wholeRows = false;     // a block that makes a part of a row needs all of it
 };
 
 // Memory that belongs neither to the backend nor to the caller: a driver's queues, or the registers of an adapter that

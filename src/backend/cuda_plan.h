@@ -126,12 +126,14 @@ inline int piecesOf(const Workload& work) {
 }
 
 // For steps whose warps are blocks. A block has few warps, because all of them go through the same instructions. It has
-// more if it handles several rows one after the other, because then the number of pieces in flight decides.
+// more if it handles several rows one after the other, because then the number of pieces in flight decides, and if it
+// codes whole rows, because then there is a thread for each piece of 16 elements.
 inline LaunchShape planBlocks(const GpuMachine& machine, const Workload& work) {
   const std::int64_t rows = blocksOfTokens(work.rows, piecesOf(work), kFewWarps, machine.multiprocessors - 1);
   const int wanted = static_cast<int>(std::clamp<std::int64_t>(rows, 1, machine.multiprocessors));
   const int blocks = residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted);
-  return {blocks, std::min(work.rows <= kFewRows * blocks ? kFewWarps : kSmallWarps, warpsOf(machine, work))};
+  const bool few = codesRows(work.step) ? rows > work.rows && !work.wholeRows : work.rows <= kFewRows * blocks;
+  return {blocks, std::min(few ? kFewWarps : kSmallWarps, warpsOf(machine, work))};
 }
 
 // One warp for each piece of a row.

@@ -187,8 +187,9 @@ TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
 }
 
 TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) {
-  for (const Step step : {Step::llSlotDispatch, Step::llSlotCombine, Step::llPlacedDispatch, Step::llPlacedMore,
-                          Step::llPlacedCast, Step::llPlacedCombine, Step::llWeightsCombine}) {
+  for (const Step step :
+       {Step::llSlotDispatch, Step::llSlotCombine, Step::llPlacedDispatch, Step::llPlacedMore, Step::llPlacedCast,
+        Step::llPlacedCombine, Step::llWeightsCombine, Step::llSlotCoded, Step::llPlacedCoded}) {
     const auto blocks = [&](int tokens, int sms) {
       Workload work{step, 512, tokens, 14336, sms, true};
       work.lowLatency = true;
@@ -217,6 +218,21 @@ TEST(CudaPlan, ABlockWithSeveralRowsHasMoreWarps) {
     EXPECT_EQ(warps(512, 0), 16);
     EXPECT_EQ(warps(16, 16), 8);
     EXPECT_EQ(warps(64, 16), 16);
+  }
+}
+
+TEST(CudaPlan, ABlockThatCodesWholeRowsHasMoreWarps) {
+  for (const Step step : {Step::llSlotCoded, Step::llPlacedCoded}) {
+    const auto warps = [&](int rows, bool whole) {
+      Workload work{step, 512, rows, 7168, 0};
+      work.lowLatency = true;
+      work.wholeRows = whole;
+      return planLaunch(kH200, work, true).warpsPerBlock;
+    };
+    EXPECT_EQ(warps(2, false), 8);
+    EXPECT_EQ(warps(64, false), 8);  // two blocks share a row
+    EXPECT_EQ(warps(128, false), 16);
+    EXPECT_EQ(warps(2, true), 16);
   }
 }
 

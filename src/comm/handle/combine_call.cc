@@ -14,13 +14,22 @@ bool onlyMoves(const Handle& handle, const CombineArgs& a) {
   return (a.inPlace != 0 || a.rows == nullptr) && !handle.view().hasRails();
 }
 
-// The plain step, whose warps are blocks, if it may serve this combine and is faster. It is faster only while blocks
-// have few rows, because a block makes its rows one after the other. With 8 tokens of each block a combine from slots
-// took 19.9 us instead of 15.2 (2 x H200, 16 multiprocessors, 2026-11-27). A combine from places took 96 us instead of
-// 88 with 16 rows of each block (4 x H200). With only 16 blocks of 4 rows each it took 23.3 us instead of 15.8
-// (2 x H200, 2026-11-28).
+// The most rows for which a plain step is faster. A block makes its rows one after the other, so it has few. A combine
+// from places took 96 us instead of 88 with 16 rows of each block (4 x H200). With only 16 blocks of 4 rows
+// each it took 23.3 us instead of 15.8. Rows in a wire format, with 16 blocks of 1 and 4 rows each, took 13.0 us
+// instead of 14.1, and 23.3 instead of 16.4. In NVFP4, where other steps sum each row several times, they took 13.9
+// instead of 23.2, and 25.5 instead of 26.4 (2 x H200, 2026-11-28 and 30).
+int rowsForPlainStep(Step step, const Workload& work, int blocks) {
+  constexpr int kRowsOfBlock = 8, kWholeRowsOfBlock = 4;
+  if (work.sms == 0) return kRowsOfBlock * blocks;
+  if (!codesRows(step)) return blocks / 2;
+  return work.wholeRows ? kWholeRowsOfBlock * blocks : blocks;
+}
+
+// The plain step, whose warps are blocks, if it may serve this combine and is faster. With 8 tokens of each block a
+// combine from slots took 19.9 us instead of 15.2 (2 x H200, 16 multiprocessors, 2026-11-27).
 Step fasterStep(const Backend& backend, const StepParams& p, Workload work, int arriving) {
-  constexpr int kTokensOfBlock = 4, kRowsOfBlock = 8;
+  constexpr int kTokensOfBlock = 4;
   if (!backend.hasPlainSteps()) return work.step;
   const auto blocksOf = [&](Step step, int rows) {
     Workload other = work;
@@ -31,10 +40,10 @@ Step fasterStep(const Backend& backend, const StepParams& p, Workload work, int 
   if (work.step == Step::combine && combinesFromSlots(p)) {
     if (work.rows <= kTokensOfBlock * blocksOf(Step::llSlotCombine, work.rows)) return Step::llSlotCombine;
   }
-  if (work.step == Step::llCombine && landsPlainly(p)) {
-    const Step plain = plainCombineStep(p);
-    const int blocks = blocksOf(plain, arriving);
-    if (arriving <= (work.sms == 0 ? kRowsOfBlock * blocks : blocks / 2)) return plain;
+  const bool coded = work.step == Step::combineCoded && codesInSlots(p);
+  if (coded || (rowOf(work.step).lands && landsPlainly(p))) {
+    const Step plain = coded ? Step::llSlotCoded : plainCombineStep(p);
+    if (arriving <= rowsForPlainStep(plain, work, blocksOf(plain, arriving))) return plain;
   }
   return work.step;
 }
@@ -120,10 +129,11 @@ void planCombine(const Handle& handle, const CombinePlan& plan, Operation* opera
   const int tokens = handle.tokens();
   Workload work = workloadOf(handle, operation->step, {tokens, plan.sms, bytes, a.wireBytes, onlyMoves(handle, a)});
   work.waitsForRows = a.ready.words != nullptr;
+  work.wholeRows = WireRow{a.wire, a.elements}.hasFactor();
   const int arriving = std::max(tokens, handle.arrivingRowsGuess(tokens));
   operation->step = work.step = fasterStep(backend, operation->params, work, arriving);
   const StepRow row = rowOf(work.step);
-  if (row.family == StepFamily::plain && row.lands) work.rows = arriving;
+  if (row.family == StepFamily::plain && (row.lands || codesRows(row.step))) work.rows = arriving;
   operation->shape = operation->completing = backend.shapeFor(work);
   if (plan.completeSms > 0) {
     work.sms = plan.completeSms;

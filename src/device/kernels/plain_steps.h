@@ -4,7 +4,7 @@
 #pragma once
 
 #include "device/kernels/step_code.h"
-#include "device/protocol/ll/plain_combine.h"
+#include "device/protocol/ll/plain_coded.h"
 #include "device/protocol/ll/plain_dispatch.h"
 
 namespace moe {
@@ -62,6 +62,22 @@ struct StepCode<Step::llWeightsCombine> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
     LlPlacedCombine<Warp, true>::run(warp, p, w);
+  }
+};
+
+template <>
+struct StepCode<Step::llSlotCoded> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    LlPlainCoded<Warp, false>::run(warp, p, w);
+  }
+};
+
+template <>
+struct StepCode<Step::llPlacedCoded> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    LlPlainCoded<Warp, true>::run(warp, p, w);
   }
 };
 

@@ -36,6 +36,8 @@ enum class Step {
   llSlotCombine,
   llPlacedCombine,
   llWeightsCombine,
+  llSlotCoded,
+  llPlacedCoded,
   describe,
   tally
 };
@@ -123,6 +125,8 @@ MOE_HOST_DEVICE constexpr StepTable stepTable() {
       {Step::llSlotCombine,     "llSlotCombine",     Kind::combine,  Family::plain,        Spread::once,  false, kNear,                8,    0},
       {Step::llPlacedCombine,   "llPlacedCombine",   Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
       {Step::llWeightsCombine,  "llWeightsCombine",  Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
+      {Step::llSlotCoded,       "llSlotCoded",       Kind::combine,  Family::plain,        Spread::once,  false, kNear,                16,   0},
+      {Step::llPlacedCoded,     "llPlacedCoded",     Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
       {Step::describe,          "describe",          Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
       {Step::tally,             "tally",             Kind::report,   Family::route,        Spread::once,  false, kNear,                16,   0},
   }};
@@ -213,15 +217,28 @@ MOE_HOST_DEVICE bool combinesFromSlots(const StepParams& p) {
          p.comm.nranks <= kSlotRanksMax;
 }
 
-// Whether plainCombineStep() may replace Step::llCombine: rows land at their owners, with nothing beside them but
-// weights.
+// The plain combines of rows in a wire format.
+MOE_HOST_DEVICE constexpr bool codesRows(Step step) {
+  return step == Step::llSlotCoded || step == Step::llPlacedCoded;
+}
+// Whether Step::llSlotCoded may replace Step::combineCoded: RANK_MAJOR rows, with nothing beside them.
+MOE_HOST_DEVICE bool codesInSlots(const StepParams& p) {
+  const CombineArgs& a = p.combine;
+  return p.phases == kWhole && p.handle.lowLatency != 0 && p.handle.layout == Layout::rankMajor && a.wire != 0 &&
+         a.grads == 0 && a.ready.words == nullptr && p.handle.weighted == 0 && !p.comm.split() &&
+         p.comm.nranks <= kSlotRanksMax;
+}
+
+// Whether plainCombineStep() may replace Step::llCombine or Step::llCombineCoded: rows land at their owners, with
+// nothing beside them but weights.
 MOE_HOST_DEVICE bool landsPlainly(const StepParams& p) {
   const CombineArgs& a = p.combine;
-  return p.phases == kWhole && combineLands(p.handle) && a.grads == 0 && a.wire == 0 && a.ready.words == nullptr &&
-         a.leaves == 0 && !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
+  return p.phases == kWhole && combineLands(p.handle) && a.grads == 0 && a.ready.words == nullptr && a.leaves == 0 &&
+         (a.wire == 0 || p.handle.weighted == 0) && !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
 }
 // The step of such a combine.
 MOE_HOST_DEVICE Step plainCombineStep(const StepParams& p) {
+  if (p.combine.wire != 0) return Step::llPlacedCoded;
   return p.handle.weighted != 0 ? Step::llWeightsCombine : Step::llPlacedCombine;
 }
 

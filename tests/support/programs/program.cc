@@ -56,7 +56,9 @@ Step stepFor(const Task& task, const StepParams& p) {
   if (task.step == Step::llRouteDispatch && takesPlainStep(p)) return plainDispatchStep(p);
   const auto takes = [&] { return draws(p, p.combine.rowBytes, p.combine.tokens); };
   if (task.step == Step::combine && combinesFromSlots(p) && takes()) return Step::llSlotCombine;
-  if (task.step == Step::llCombine && landsPlainly(p) && takes()) return plainCombineStep(p);
+  if (task.step == Step::combineCoded && codesInSlots(p) && takes()) return Step::llSlotCoded;
+  const bool lands = task.step == Step::llCombine || task.step == Step::llCombineCoded;
+  if (lands && landsPlainly(p) && takes()) return plainCombineStep(p);
   return task.step;
 }
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "device/policy/cuda/block_sums.h"
+#include "device/policy/cuda/block_wire.h"
 #include "device/policy/cuda/warp.h"
 #include "device/view/ll_tables.h"
 
@@ -257,10 +258,11 @@ class CudaBlock : public CudaWarp {
         if constexpr (TakesLanded<List>) {
           const auto late = [&](int term) { return list.late(i, term); };
           const auto pauseOf = [&] { return LandingPause<decltype(late)>{comm, late}; };
-          const block_sums::Landed<decltype(pauseOf)> landed{pauseOf, list.landed(i)};
-          good = block_sums::sum<Type, List>(desks[i % 2], job, landed) && good;
+          good =
+              sum<Type>(list, i, desks[i % 2], job, block_sums::Landed<decltype(pauseOf)>{pauseOf, list.landed(i)}) &&
+              good;
         } else {
-          block_sums::sum<Type, List>(desks[i % 2], job, block_sums::Present{});
+          sum<Type>(list, i, desks[i % 2], job, block_sums::Present{});
         }
       });
     }
@@ -337,6 +339,16 @@ class CudaBlock : public CudaWarp {
       i += threads();
       if (i < n) value = valueOf(i);
       take(at, now);
+    }
+  }
+
+  // Makes sum `i` of a list. False: a row did not land.
+  template <class Type, class List, class Desk, class Terms>
+  static MOE_LANES bool sum(const List& list, int i, const Desk& desk, const SumJob& job, const Terms& terms) {
+    if constexpr (WireList<List>) {
+      return cuda_wire::BlockSum<Type, List, Desk, Terms>(list, i, desk, job, terms).make();
+    } else {
+      return block_sums::sum<Type, List>(desk, job, terms);
     }
   }
 

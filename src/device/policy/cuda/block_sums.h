@@ -36,6 +36,7 @@ struct Desk<true> {
 // landing words: it waits for all of them together and leaves them empty. Piece u of row j is tile(j)[u * threads], if
 // isThere(j, u); row 0 is term `first`.
 struct Present {
+  static constexpr bool kTakes = false;
   MOE_LANES Quad load(const Quad* from, int) const { return *from; }
   template <class Pieces, class Tile, class IsThere>
   MOE_LANES bool settle(Pieces&, Tile, IsThere, int) const {
@@ -45,6 +46,7 @@ struct Present {
 // PauseOf makes a function that is called with a term that has not arrived, and that returns whether to keep waiting.
 template <class PauseOf>
 struct Landed {
+  static constexpr bool kTakes = true;
   PauseOf pauseOf;
   int count;
 
