@@ -1,7 +1,7 @@
 // How a block makes sums in a wire format (rows/wire_sums.h), with a lane per thread. A thread has pieces of 16
 // elements. It loads the pieces of four rows at the same time, with all their words, so that a row of few pieces takes
-// one flight of loads. In NVFP4 it keeps the sums of up to kHeld pieces until the block knows the row's float; longer
-// rows are summed twice.
+// one flight of loads. In NVFP4 it keeps the sums of its piece until the block knows the row's float. Rows with more
+// than a piece for each thread are summed twice.
 //
 // Landing words are awaited together. Each thread empties its codes, and the first thread that shares a scale's word
 // empties that word. The row's float stays until all threads have read it.
@@ -75,7 +75,7 @@ class BlockSum {
   using Sums = PieceSums<Type>;
 
  public:
-  // Sum `i` of the list, whose rows the desk has.
+  // Sum `i` of the list, whose rows the desk has. `landed`: which of them are landing words (block_sums.h).
   MOE_LANES BlockSum(const List& list, int i, const Desk& desk, const SumJob& job, const Terms& landed)
       : desk_(desk), wire_(list.wire()), part_(list.part(i)), job_(job), coded_(codedOf(list, i)), landed_(landed) {}
 
