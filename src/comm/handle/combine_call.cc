@@ -15,10 +15,10 @@ bool onlyMoves(const Handle& handle, const CombineArgs& a) {
 }
 
 // The most rows for which a plain step is faster. A block makes its rows one after the other, so it has few. A combine
-// from places took 96 us instead of 88 with 16 rows of each block (4 x H200). With only 16 blocks of 4 rows
-// each it took 23.3 us instead of 15.8. Rows in a wire format, with 16 blocks of 1 and 4 rows each, took 13.0 us
-// instead of 14.1, and 23.3 instead of 16.4. In NVFP4, where other steps sum each row several times, they took 13.9
-// instead of 23.2, and 25.5 instead of 26.4 (2 x H200, 2026-11-28 and 30).
+// from places took 96 us instead of 88 with 16 rows of each block (4 x H200). With only 16 blocks of 4 rows each it
+// took 23.3 us instead of 15.8. Rows in a wire format, with 16 blocks of 1 and 4 rows each, took 13.0 us instead
+// of 14.1, and 23.3 instead of 16.4. In NVFP4, where other steps sum each row several times, they took 13.9 instead
+// of 23.2, and 25.5 instead of 26.4 (2 x H200, 2026-11-28 and 30).
 int rowsForPlainStep(Step step, const Workload& work, int blocks) {
   constexpr int kRowsOfBlock = 8, kWholeRowsOfBlock = 4;
   if (work.sms == 0) return kRowsOfBlock * blocks;

@@ -108,10 +108,14 @@ MOE_LANES std::uint32_t eightE2m1(MagnitudeAt at) {
   return BytesOfEight::of<0>(sum).halves();
 }
 
+// The signs of four codes, each in the top bit of its half byte.
+MOE_LANES std::uint32_t signsE2m1(const FourFloats& from) {
+  const std::uint32_t signs = (from.signs >> 4 & 0x00080008u) | (from.signs >> 8 & 0x00800080u);
+  return (signs | signs >> 8) & 0xffffu;
+}
 // The codes of the elements times `inverse`, from the low half of the low byte upwards.
 MOE_LANES std::uint32_t quantiseFourE2m1(const FourFloats& from, float inverse) {
-  const std::uint32_t signs = (from.signs >> 4 & 0x00080008u) | (from.signs >> 8 & 0x00800080u);
-  std::uint32_t codes = (signs | signs >> 8) & 0xffffu;
+  std::uint32_t codes = signsE2m1(from);
   for (int i = 0; i < 4; ++i) {
     const std::uint32_t bits = floatToBits(multiplyRounded(from.value[i], inverse)) & kMagnitudeBits;
     codes |= E2m1::fromMagnitude(bitsToFloat(bits)) << 4 * i;
@@ -120,15 +124,11 @@ MOE_LANES std::uint32_t quantiseFourE2m1(const FourFloats& from, float inverse) 
 }
 MOE_LANES std::uint32_t quantiseEightE2m1(const FourFloats& low, const FourFloats& high, float inverse) {
 #if defined(__CUDACC__)
-  const auto signsOf = [](std::uint32_t signs) {
-    const std::uint32_t halves = (signs >> 4 & 0x00080008u) | (signs >> 8 & 0x00800080u);
-    return (halves | halves >> 8) & 0xffffu;
-  };
   const std::uint32_t magnitudes = eightE2m1([&](int i) {
     const float product = multiplyRounded(i < 4 ? low.value[i] : high.value[i - 4], inverse);
     return largerNumber(0.0f, magnitudeOf(product));  // 0 for a NaN
   });
-  return magnitudes | signsOf(low.signs) | signsOf(high.signs) << 16;
+  return magnitudes | signsE2m1(low) | signsE2m1(high) << 16;
 #else
   return quantiseFourE2m1(low, inverse) | quantiseFourE2m1(high, inverse) << 16;
 #endif
