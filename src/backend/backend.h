@@ -58,6 +58,8 @@ class Backend {
   virtual bool landingCombines() const noexcept = 0;
   // Whether this backend has the plain LL steps whose warps are blocks (StepFamily::plain).
   virtual bool hasPlainSteps() const noexcept = 0;
+  // Whether a step may start while the one before it still runs, and wait for it later.
+  virtual bool overlapsSteps() const noexcept = 0;
 
   // How many ranks share this rank's device. Their kernels must fit beside each other.
   virtual void setSharers(int ranks) noexcept = 0;

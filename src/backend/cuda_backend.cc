@@ -50,6 +50,8 @@ class CudaBackend final : public Backend {
   bool bulkCopies() const noexcept override { return bulk_; }
   bool landingCombines() const noexcept override { return true; }
   bool hasPlainSteps() const noexcept override { return true; }
+  // Off on a shared GPU: a kernel that waits for its predecessor would keep out another rank's kernel.
+  bool overlapsSteps() const noexcept override { return dependent_ && machine_.sharers == 1; }
   void setSharers(int ranks) noexcept override { machine_.sharers = std::max(1, ranks); }
 
   Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) override {
@@ -108,7 +110,7 @@ class CudaBackend final : public Backend {
     const std::uint32_t rowBytes = rowOf(step).combines() ? params.combine.rowBytes : 0;
     const WarpStages stages = warpStages(machine_, step, shape.warpsPerBlock, rowBytes);
     const KernelShape kernel{shape.blocks, shape.warpsPerBlock,   shape.bulk,
-                             stages,       shape.describingWarps, dependent_ && machine_.sharers == 1};
+                             stages,       shape.describingWarps, overlapsSteps()};
     const cudaError_t error = launchKernel(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
     if (cudaOk(error)) return moeSuccess;
     *what = "cannot launch a kernel on device " + std::to_string(device_) + ": " + cudaText(error);
@@ -130,8 +132,7 @@ class CudaBackend final : public Backend {
  private:
   int device_;
   bool bulk_;
-  // Off on a shared GPU: a kernel that waits for its predecessor would keep out another rank's kernel.
-  bool dependent_;
+  bool dependent_;  // kernels can be launched as dependent ones
   OwnStream copies_;
   GpuMachine machine_;
 };

@@ -71,6 +71,7 @@ class HostBackend final : public Backend {
   bool bulkCopies() const noexcept override { return false; }
   bool landingCombines() const noexcept override { return false; }
   bool hasPlainSteps() const noexcept override { return false; }
+  bool overlapsSteps() const noexcept override { return false; }
   void setSharers(int ranks) noexcept override {
     threads_ = options_.threads > 0 ? options_.threads : std::min(shareOfProcessors(ranks), HostOptions::kThreadsAuto);
   }

@@ -29,15 +29,19 @@ class Alone {
   }
 
   Comm& comm() { return *comm_; }
-  Handle& makeHandle(int mode, int layout) {
+  Handle& makeHandle(int mode, int layout, bool arrivals = false) {
     moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
     config.experts = kExperts;
     config.topk = 1;
     config.mode = mode;
     config.layout = layout;
+    config.arrivals = arrivals ? 1 : 0;
     return *comm_->add(std::make_unique<Handle>(*comm_, config));
   }
   void route(Handle& handle) { moe::route(handle, {experts_, nullptr, kTokens}, nullptr); }
+  void routeDispatch(Handle& handle, const moeDispatchArgs_t& args) {
+    moe::routeDispatch(handle, {experts_, nullptr, kTokens}, DispatchRequest(&args), nullptr);
+  }
   moeDispatchArgs_t dispatchArgs(void* out) {
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
     args.rows = rows_;
@@ -187,6 +191,62 @@ TEST(Handle, ALaunchThatFailsLeavesNothingOutstanding) {
     handle.complete(nullptr);
     EXPECT_EQ(rank.comm().room().operations.freeStaging(1), 0);
   }
+}
+
+// A dispatch of moeRouteDispatch that a backend may start while its route still runs.
+class Beside : public ::testing::Test {
+ protected:
+  Beside() { rank_.spy.overlaps = true; }
+
+  bool runsBeside(Handle& handle, void* out, const moeCast_t* cast = nullptr) {
+    moeDispatchArgs_t args = rank_.dispatchArgs(out);
+    args.cast = cast;
+    rank_.routeDispatch(handle, args);
+    return rank_.spy.latest.dispatch.besideRoute != 0;
+  }
+  void* window(std::size_t bytes = std::size_t{Alone::kTokens} * 256) { return rank_.comm().allocateWindow(bytes); }
+  static const CommState& stateOf(Handle& handle) { return *handle.params().comm.state; }
+
+  Alone rank_;
+};
+
+TEST_F(Beside, OneThatFollowsARouteOfTheSameCall) {
+  Handle& flat = rank_.makeHandle(moeModeHt, moeLayoutFlat);
+  EXPECT_TRUE(runsBeside(flat, window()));
+  EXPECT_TRUE(runsBeside(flat, rank_.other())) << "from the staging area";
+  EXPECT_EQ(stateOf(flat).besideRoutes, 2u);
+  const moeDispatchArgs_t args = rank_.dispatchArgs(window());
+  rank_.route(flat);
+  moe::dispatch(flat, DispatchRequest(&args), nullptr);
+  EXPECT_EQ(rank_.spy.latest.dispatch.besideRoute, 0);
+  rank_.spy.overlaps = false;
+  EXPECT_FALSE(runsBeside(flat, window()));
+  EXPECT_EQ(stateOf(flat).besideRoutes, 2u);
+  EXPECT_EQ(flagEpoch(stateOf(flat).routePlaced), 2u);
+}
+
+TEST_F(Beside, NotOneThatTellsWhereItsExpertsBegin) {
+  Handle& handle = rank_.makeHandle(moeModeHt, moeLayoutExpertMajor);
+  moeCast_t cast = MOE_CAST_INITIALIZER;
+  cast.type = moeCastMxfp8;
+  cast.outScales = window(16384);
+  EXPECT_TRUE(runsBeside(handle, window(), &cast));
+  cast.scaleLayout = moeScales128x4;
+  EXPECT_FALSE(runsBeside(handle, window(), &cast));
+}
+
+TEST_F(Beside, NotOneWhoseReadersMayStartWithIt) {
+  EXPECT_FALSE(runsBeside(rank_.makeHandle(moeModeHt, moeLayoutExpertMajor, true), window()));
+}
+
+TEST_F(Beside, ARouteThatNoDispatchFollowsIsForgotten) {
+  Handle& handle = rank_.makeHandle(moeModeHt, moeLayoutFlat);
+  rank_.spy.dispatchesFail = true;
+  EXPECT_EQ(resultOf([&] { runsBeside(handle, window()); }), moeCudaError);
+  rank_.spy.dispatchesFail = false;
+  EXPECT_EQ(stateOf(handle).besideRoutes, flagEpoch(stateOf(handle).routePlaced));
+  EXPECT_TRUE(runsBeside(handle, window()));
+  EXPECT_EQ(stateOf(handle).besideRoutes, flagEpoch(stateOf(handle).routePlaced));
 }
 
 TEST(Handle, OnlyACombineThatRanHasReaders) {

@@ -12,6 +12,7 @@ class ForwardingBackend : public Backend {
   bool bulkCopies() const noexcept override { return host_->bulkCopies(); }
   bool landingCombines() const noexcept override { return host_->landingCombines(); }
   bool hasPlainSteps() const noexcept override { return host_->hasPlainSteps(); }
+  bool overlapsSteps() const noexcept override { return host_->overlapsSteps(); }
   void setSharers(int ranks) noexcept override { host_->setSharers(ranks); }
   Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) override {
     return host_->allocatePrivate(bytes, allocator);

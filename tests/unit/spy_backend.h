@@ -11,6 +11,8 @@ namespace moe::test {
 // Must outlive the backend that it belongs to.
 struct Spy {
   bool launchesFail = false;
+  bool dispatchesFail = false;
+  bool overlaps = false;
   bool captures = false;
   bool isFar = false;
   int lateCopies = 0;  // the next so many copies bring nothing
@@ -24,6 +26,7 @@ class SpyBackend final : public ForwardingBackend {
  public:
   explicit SpyBackend(Spy& spy) : spy_(spy) {}
 
+  bool overlapsSteps() const noexcept override { return spy_.overlaps; }
   bool isFarFromHost() const noexcept override { return spy_.isFar; }
   bool bringWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count, Deadline end) override {
     ++spy_.copies;
@@ -39,7 +42,7 @@ class SpyBackend final : public ForwardingBackend {
   }
   moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream,
                      std::string* what) noexcept override {
-    if (spy_.launchesFail) {
+    if (spy_.launchesFail || (spy_.dispatchesFail && rowOf(step).kind == StepKind::dispatch)) {
       *what = "the test lets launches fail";
       return moeCudaError;
     }

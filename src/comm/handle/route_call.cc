@@ -38,6 +38,10 @@ void RouteCall::describe(StepParams* params) const {
 void RouteCall::run(moeStream_t stream) const {
   StepParams p = handle_.params();
   describe(&p);
+  launch(p, stream);
+}
+
+void RouteCall::launch(StepParams& p, moeStream_t stream) const {
   p.handle.ticket = handle_.nextTicket(stream);
   handle_.counters().timeRoute(&p);
   const Workload work{Step::route, args_.tokens, args_.tokens, 0, handle_.comm().config().sms};
@@ -45,10 +49,37 @@ void RouteCall::run(moeStream_t stream) const {
   handle_.noteRoute(p);
 }
 
+void RouteCall::startBeside(const Operation& dispatch, moeStream_t stream) const {
+  try {
+    handle_.start(dispatch, stream);
+  } catch (...) {
+    if (!handle_.backend().capturing(stream)) forgetDispatch(*dispatch.params.comm.state);
+    throw;
+  }
+}
+
+// The route counts a dispatch that does not run. The next one would take this route's announcement for that of its own.
+void RouteCall::forgetDispatch(CommState& state) const {
+  Backend& backend = handle_.backend();
+  try {
+    backend.synchronize();
+    Flag placed = 0;
+    backend.readWords(&placed, &state.routePlaced, 1);
+    const std::uint64_t count = flagEpoch(placed);
+    backend.copyToPrivate(&state.besideRoutes, &count, sizeof count);
+  } catch (const Error&) {
+    // The device has failed. The caller learns of the launch, which failed first.
+  }
+}
+
 void RouteCall::runWith(Operation& dispatch, moeStream_t stream) const {
   if (!rowOf(dispatch.step).routes()) {
-    run(stream);
-    return handle_.start(dispatch, stream);
+    StepParams p = handle_.params();
+    describe(&p);
+    const bool beside = handle_.backend().overlapsSteps() && mayRunBeside(dispatch.step, dispatch.params);
+    p.route.followed = dispatch.params.dispatch.besideRoute = beside ? 1 : 0;
+    launch(p, stream);
+    return beside ? startBeside(dispatch, stream) : handle_.start(dispatch, stream);
   }
   dispatch.params.handle.ticket = handle_.nextTicket(stream);
   handle_.start(dispatch, stream);

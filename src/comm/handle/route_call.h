@@ -24,6 +24,9 @@ class RouteCall {
 
  private:
   void checkTokens() const;
+  void launch(StepParams& params, moeStream_t stream) const;
+  void startBeside(const Operation& dispatch, moeStream_t stream) const;
+  void forgetDispatch(CommState& state) const;
 
   Handle& handle_;
   RouteArgs args_;

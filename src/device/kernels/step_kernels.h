@@ -95,6 +95,13 @@ inline constexpr int kMajor = __CUDA_ARCH__ / 100;
 inline constexpr int kMajor = 0;
 #endif
 
+// Whether a step starts while the route that it follows still runs.
+template <Step kStep>
+MOE_LANES bool isBeside(const StepParams& params) {
+  if constexpr (rowOf(kStep).runsBeside()) return (params.phases & kSendPhase) != 0 && params.dispatch.besideRoute != 0;
+  return false;
+}
+
 template <Step kStep, class Warp>
 __global__ void __launch_bounds__(plainWarpsMax(rowOf(kStep), Warp::kPuts, kMajor) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
@@ -105,13 +112,15 @@ __global__ void __launch_bounds__(plainWarpsMax(rowOf(kStep), Warp::kPuts, kMajo
     StepCode<kStep>::run(recorded, params, w);
     return recorded.end();
   } else if constexpr (rowOf(kStep).takesBlocks()) {
-    Warp::followPredecessor();
+    Warp::awaitPredecessor();
     KernelRecord::begin<kStep>(params);
+    Warp::letSuccessorBegin();
     StepCode<kStep>::run(Warp{}, params, w);
   } else {
-    Warp::prepareBlock();
+    Warp::prepareBlock(isBeside<kStep>(params));
     KernelRecord::begin<kStep>(params);
     StepCode<kStep>::run(Warp{}, params, thisWarp());
+    if (isBeside<kStep>(params)) Warp::awaitPredecessor();
   }
   KernelRecord::end<kStep>(params);
 }
@@ -126,7 +135,7 @@ __global__ void __launch_bounds__((Warp::kWarpsMax + describingWarps(kStep)) * C
   // Bulk copies want 128-byte aligned stages; the runtime gives less alignment than that by its contract.
   const auto aligned = (reinterpret_cast<std::uintptr_t>(dynamic) + 127) / 128 * 128;
   const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
-  Warp::prepareBlock();
+  Warp::prepareBlock(isBeside<kStep>(params));
   KernelRecord::begin<kStep>(params);
   auto* memory =
       reinterpret_cast<std::uint8_t*>(aligned) + static_cast<std::uint32_t>(warp * stages.count) * stages.bytes;
@@ -144,6 +153,7 @@ __global__ void __launch_bounds__((Warp::kWarpsMax + describingWarps(kStep)) * C
       StepCode<kStep>::template runPart<Duty::describe>(CudaWarp{}, params, crew);
     }
   }
+  if (isBeside<kStep>(params)) Warp::awaitPredecessor();
   KernelRecord::end<kStep>(params);
 #endif
 }

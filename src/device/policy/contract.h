@@ -228,6 +228,10 @@ concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm, Re
   // Whether pickReady may be called. A kernel without it has no code for it.
   { Warp::kPicks } -> std::convertible_to<bool>;
 
+  // Returns when this rank's step before this one has ended, and its stores are visible. Only a step that runs beside
+  // that one calls it.
+  warp.awaitPredecessor();
+
   // Copies each job's bytes from its source to each of its places that is not NULL; at most 32 places. All lanes call
   // mayPlace() once, before the first place is looked up, even if there are no jobs. Rows may have been read before. If
   // it returns false, nothing is written, and the result is false. Collective; meets before.

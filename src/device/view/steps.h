@@ -85,6 +85,11 @@ struct StepRow {
   }
   // Whether there is a kernel for rows of bfloat16, and one for rows of other types.
   MOE_HOST_DEVICE constexpr bool hasTypes() const { return combines() && family == StepFamily::plain; }
+  // Whether it may run beside the route that it follows.
+  MOE_HOST_DEVICE constexpr bool runsBeside() const {
+    return kind == StepKind::dispatch && (family == StepFamily::htDispatch || family == StepFamily::cast) &&
+           spread != Spread::rails;
+  }
   // Whether some warps may move rows, and others describe them.
   MOE_HOST_DEVICE constexpr bool isDivided() const { return step == Step::htDispatch; }
 };
@@ -179,6 +184,14 @@ inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
 }
 
 inline constexpr int kWhole = kSendPhase | kReceivePhase;
+
+// Whether a dispatch may run beside the route that it follows. It tells its peers where its rows shall lie before it
+// knows the counts. Nobody measures its waits, and nobody reads its counts while it runs.
+inline bool mayRunBeside(Step step, const StepParams& p) {
+  const DispatchArgs& d = p.dispatch;
+  return rowOf(step).runsBeside() && p.comm.waits == nullptr && p.handle.arrivals == 0 &&
+         (d.staged != 0 || gridOfExperts(d) == nullptr);
+}
 
 // Whether a dispatch that routes is in one domain and has nothing beside its rows but the scales of their cast. Then a
 // step whose warps are blocks may do it. Ranks need not choose the same step, because both send the same metadata.

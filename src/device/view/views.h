@@ -33,6 +33,7 @@ enum class Meeting : int {
   countsAgain,
   rows,
   taken,
+  placed = taken,  // of a route, which takes no rows
   railsTaken,
   weights,
   waves,
@@ -57,6 +58,9 @@ struct CommState {
   Flag routeCounted;                       // announcement among the warps of a route: counts are written
   Flag routeRecounted;                     // the same for routes that count again
   std::uint64_t recounts;                  // routes so far that have counted again
+  Flag routePlaced;                        // announcement by the warps of a route that a dispatch runs beside: all that
+                                           // the dispatch needs before its rows arrive is in the handle
+  std::uint64_t besideRoutes;              // dispatches so far that ran beside their route
   std::uint64_t handed[2][kChannels];      // operations so far: [0] handed over at once, [1] in waves
   std::uint64_t weighted[kChannels];       // combines so far that carried weights
   std::uint32_t llUncombined[kLlSetsMax];  // 1: the set's last operation was a dispatch
@@ -317,6 +321,7 @@ struct RouteArgs {
   const void* topkIdx;
   const float* topkWeights;
   int tokens;
+  int followed = 0;  // 1: a dispatch runs beside this route, from `routePlaced` on
 };
 
 struct CastArgs {
@@ -361,7 +366,17 @@ struct DispatchArgs {
   std::int32_t* outExpertOffsets;
   int padding;            // PadBits
   int idBase, invalidId;  // outTopkIdx: id of this rank's first expert; id of entries without an expert here
+  int besideRoute;        // HT: 1: the handle's route may still run
 };
+
+// The grid of scales or payloads in blocks of experts' rows; NULL: none. All such grids have the same blocks.
+MOE_HOST_DEVICE const ScaleGrid* gridOfExperts(const DispatchArgs& d) {
+  const ScaleGrid* found = d.cast.grid.experts != 0 ? &d.cast.grid : nullptr;
+  for (int i = 0; i < d.payloads.count; ++i) {
+    if (d.payloads.payload[i].grid.experts != 0) found = &d.payloads.payload[i].grid;
+  }
+  return found;
+}
 
 // How a combine learns that the experts have made its rows: see src/device/protocol/combine/README.md, "Combine behind
 // blocks of the experts' rows". A kernel that runs alongside the combine makes the rows of local experts, in the

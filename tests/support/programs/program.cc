@@ -7,7 +7,7 @@ namespace moe::test {
 void Program::addRoute(const std::shared_ptr<Operation>& operation, int warps) {
   for (int rank = 0; rank < nranks(); ++rank) {
     if (isLost(rank)) continue;
-    Task task{operation->name(), Step::route, warps, 0, {}, [] { return Watch{}; }, {}};
+    Task task{operation->name(), Step::route, warps, 0, {}, [] { return Watch{}; }, {}, {}};
     task.prepare = [this, operation, rank] {
       operation->start(rank, report_);
       return operation->params(rank, 0);
@@ -17,20 +17,32 @@ void Program::addRoute(const std::shared_ptr<Operation>& operation, int warps) {
   }
 }
 
-void Program::addStep(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps) {
+Task Program::taskOf(int rank, const std::shared_ptr<Operation>& operation, Step step, int phases, int warps) {
   const char* part = phases == kSendPhase ? " send" : phases == kReceivePhase ? " receive" : "";
+  const auto tasks = static_cast<int>(tasks_[static_cast<std::size_t>(rank)].size());
+  const bool divided = warps > 1 && (tasks + rank) % 2 != 0;  // differs between ranks
+  Task task{operation->name() + part, step, warps, divided ? (warps + 1) / 2 : 0, {}, {}, [] {}, {}};
+  task.prepare = [this, operation, rank, phases] {
+    if ((phases & kSendPhase) != 0) operation->start(rank, report_);
+    return operation->params(rank, phases);
+  };
+  task.watch = [this, operation, rank, phases] { return operation->watch(rank, phases, report_); };
+  if ((phases & kReceivePhase) != 0) task.finish = [this, operation, rank] { operation->finish(rank, report_); };
+  return task;
+}
+
+void Program::addStep(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps) {
   for (int rank = 0; rank < nranks(); ++rank) {
     if (isLost(rank)) continue;
-    auto& tasks = tasks_[static_cast<std::size_t>(rank)];
-    const bool divided = warps > 1 && (static_cast<int>(tasks.size()) + rank) % 2 != 0;  // differs between ranks
-    Task task{operation->name() + part, step, warps, divided ? (warps + 1) / 2 : 0, {}, {}, [] {}};
-    task.prepare = [this, operation, rank, phases] {
-      if ((phases & kSendPhase) != 0) operation->start(rank, report_);
-      return operation->params(rank, phases);
-    };
-    task.watch = [this, operation, rank, phases] { return operation->watch(rank, phases, report_); };
-    if ((phases & kReceivePhase) != 0) task.finish = [this, operation, rank] { operation->finish(rank, report_); };
-    tasks.push_back(std::move(task));
+    tasks_[static_cast<std::size_t>(rank)].push_back(taskOf(rank, operation, step, phases, warps));
+  }
+}
+
+void Program::addToRoute(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps) {
+  for (int rank = 0; rank < nranks(); ++rank) {
+    if (isLost(rank)) continue;
+    tasks_[static_cast<std::size_t>(rank)].back().dispatch =
+        std::make_shared<Task>(taskOf(rank, operation, step, phases, warps));
   }
 }
 
@@ -50,6 +62,14 @@ bool takesPlainStep(const StepParams& p) {
 
 bool asksForArrays(const StepParams& p) {
   return takesPlainStep(p) && draws(p, p.dispatch.rowBytes + 1, p.dispatch.tokens);
+}
+
+// Most ranks that may overlap do.
+PreparedCall prepareCall(const Task& route) {
+  PreparedCall call{route.prepare(), route.dispatch->prepare(), false};
+  call.overlaps = mayRunBeside(route.dispatch->step, call.dispatch) && (call.dispatch.comm.rank + route.warps) % 4 != 0;
+  call.route.route.followed = call.dispatch.dispatch.besideRoute = call.overlaps ? 1 : 0;
+  return call;
 }
 
 Step stepFor(const Task& task, const StepParams& p) {

@@ -139,6 +139,8 @@ void ScenarioBuilder::addRoute(HandleTrack& track) {
     return addDispatch(track, routing);
   }
   world_.program->addRoute(routing, rng_.between(1, track.handle->shape().routeWarpsMax));
+  const bool follows = !track.handle->shape().lowLatency && shape_.domains() == 1 && mayStart(kDispatch, track);
+  if (follows && overlapping_.coin()) addDispatch(track, routing);
 }
 
 // LL combines of different sizes end the world.
@@ -220,7 +222,7 @@ void makePlain(DispatchCase& config, int rowBytesMax, bool mayCast, Rng& rng) {
   config.parts = drawParts(config.rowBytes, rng);
 }
 
-// `routing`: the route of a dispatch that routes.
+// `routing`: the route of a dispatch that routes, or of one that follows its route by the same call.
 void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing) {
   const HandleShape& s = track.handle->shape();
   DispatchCase config;
@@ -246,7 +248,8 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
     config.padding = rng_.between(1, 3);
     config.spareRows = rng_.below(4);
   }
-  const bool decodes = routing && (decodes_ || (s.layout == Layout::rankMajor && decoding_.coin()));
+  const bool routes = routing && s.lowLatency;
+  const bool decodes = routes && (decodes_ || (s.layout == Layout::rankMajor && decoding_.coin()));
   if (decodes) makePlain(config, shape_.rowBytesMax, decodes_, decoding_);
   keepSmall(config.cast, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
   keepSmall(config.payloads, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
@@ -270,18 +273,23 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
   dispatch->expect(track.fault);
   if (routing) routing->expect(track.fault);
   std::shared_ptr<Operation> operation = dispatch;
-  if (routing) {
+  if (routes) {
     operation = std::make_shared<RouteDispatchOperation>(*world_.comm, *track.handle, routing, dispatch,
                                                          name("dispatch that routes", track));
   }
-  track.step = routing ? Step::llRouteDispatch : dispatchStep(track.handle->view(0), config.cast || config.payloads);
-  start(track, operation);
+  track.step = routes ? Step::llRouteDispatch : dispatchStep(track.handle->view(0), config.cast || config.payloads);
+  start(track, operation, routing && !routes);
 }
 
 // Adds a step of track.kind: the whole step, or only its first phase.
-void ScenarioBuilder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation) {
+void ScenarioBuilder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation, bool withRoute) {
   const bool split = rng_.oneIn(decodes_ && track.kind == kDispatch ? 8 : 2);
-  world_.program->addStep(operation, track.step, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
+  const int phases = split ? kSendPhase : kSendPhase | kReceivePhase;
+  if (withRoute) {
+    world_.program->addToRoute(operation, track.step, phases, drawWarps());
+  } else {
+    world_.program->addStep(operation, track.step, phases, drawWarps());
+  }
   if (split) track.outstanding = operation;
 }
 

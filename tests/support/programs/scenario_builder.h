@@ -50,6 +50,7 @@ class ScenarioBuilder {
         lacking_(mix(seed, 95)),
         decoding_(mix(seed, 98)),
         voiding_(mix(seed, 122)),
+        overlapping_(mix(seed, 129)),
         landing_(seed % 4 != 0),
         blocks_(isWorldOfBlocks(seed)),
         decodes_(limits.decodes && protocol != Protocol::ht),
@@ -77,7 +78,7 @@ class ScenarioBuilder {
   void addRoute(HandleTrack& track);
   void addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing = nullptr);
   void addCombine(HandleTrack& track);
-  void start(HandleTrack& track, const std::shared_ptr<Operation>& operation);
+  void start(HandleTrack& track, const std::shared_ptr<Operation>& operation, bool withRoute = false);
   void complete(HandleTrack& track);
   bool endsWorld(const HandleTrack& track, Kind kind, Trouble trouble) const;
   bool draws(const HandleTrack& track, Kind kind, Trouble trouble);
@@ -107,6 +108,7 @@ class ScenarioBuilder {
   Rng lacking_;            // draws arrays with too few rows
   Rng decoding_;           // draws dispatches that bring only rows
   Rng voiding_;            // draws operations on void routes
+  Rng overlapping_;        // draws dispatches that follow their route by the same call
   bool landing_;           // LL rows land where they can, as on GPUs
   bool blocks_, decodes_;  // see isWorldOfBlocks, ScenarioLimits
   ScenarioLimits limits_;

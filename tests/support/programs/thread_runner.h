@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <latch>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -65,25 +66,62 @@ struct LaneTeam {
   static constexpr int kLanes = kLaneCount;
   static void run(Step step, const StepParams& params, int warps, int movers) {
     std::vector<LaneGroup<kLanes>> groups(static_cast<std::size_t>(warps));
-    runTogether(warps * kLanes, [&](int i) {
-      const ThreadedWarp<kLanes> warp(groups[static_cast<std::size_t>(i / kLanes)], i % kLanes);
-      runNamedStep(warp, step, params, {i / kLanes, warps, warps}, movers);
-      warp.endStep();
+    runTogether(warps * kLanes, [&](int i) { runLane(groups, i, step, params, movers); });
+  }
+
+  // Runs a dispatch beside its route.
+  static void runBeside(const PreparedCall& call, const Task& route) {
+    const Task& dispatch = *route.dispatch;
+    const int first = route.warps * kLanes, second = dispatch.warps * kLanes;
+    std::latch routed(first);
+    std::vector<LaneGroup<kLanes>> routing(static_cast<std::size_t>(route.warps));
+    std::vector<LaneGroup<kLanes>> dispatching(static_cast<std::size_t>(dispatch.warps));
+    for (LaneGroup<kLanes>& group : dispatching) group.predecessor = &routed;
+    runTogether(first + second, [&](int i) {
+      if (i >= first) return runLane(dispatching, i - first, dispatch.step, call.dispatch, dispatch.movers);
+      runLane(routing, i, route.step, call.route, 0);
+      routed.count_down();
     });
   }
+
+ private:
+  static void runLane(std::vector<LaneGroup<kLanes>>& groups, int lane, Step step, const StepParams& params,
+                      int movers) {
+    const int warps = static_cast<int>(groups.size());
+    const ThreadedWarp<kLanes> warp(groups[static_cast<std::size_t>(lane / kLanes)], lane % kLanes);
+    runNamedStep(warp, step, params, {lane / kLanes, warps, warps}, movers);
+    warp.endStep();
+  }
 };
+
+// Runs a route and the dispatch that follows it: side by side, if the team can do that.
+template <class Team>
+void runCall(const Task& route) {
+  PreparedCall call = prepareCall(route);
+  const Task& dispatch = *route.dispatch;
+  const Watcher watcher(dispatch.watch());
+  if constexpr (requires { Team::runBeside(call, route); }) {
+    if (call.overlaps) return Team::runBeside(call, route);
+  }
+  call.route.route.followed = call.dispatch.dispatch.besideRoute = 0;
+  Team::run(route.step, call.route, route.warps, route.movers);
+  Team::run(dispatch.step, call.dispatch, dispatch.warps, dispatch.movers);
+}
 
 template <class Team>
 void runRank(TestComm& comm, Program& program, int rank, Ending& ending) {
   for (const Task& task : program.tasks(rank)) {
-    const StepParams params = task.prepare();
-    {
+    if (task.dispatch) {
+      runCall<Team>(task);
+    } else {
+      const StepParams params = task.prepare();
       const Watcher watcher(task.watch());
       Team::run(stepFor(task, params), params, task.warps, task.movers);
     }
     ending.failure = comm.rank(rank).failure;
     if (ending.failure.ready != 0) return;
     task.finish();
+    if (task.dispatch) task.dispatch->finish();
   }
   ending.finished = true;
 }

@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <latch>
 
 #include "device/policy/contract.h"
 #include "device/policy/host/landing.h"
@@ -33,6 +34,7 @@ struct LaneGroup {
   alignas(16) std::array<std::uint8_t, 1024> near{};  // some tables of a route fit, others do not
   std::uint64_t putIndex = 0;                         // index of the puts that the lanes post next
   bool putsFit = false;
+  std::latch* predecessor = nullptr;  // of a step that runs beside the one before it
 };
 
 template <int kLaneCount>
@@ -335,6 +337,8 @@ class ThreadedWarp {
   }
 
   // All lanes come to the end of the step together.
+  void awaitPredecessor() const { group_.predecessor->wait(); }
+
   void endStep() const {
     note(12, 0);
     sync();

@@ -279,6 +279,8 @@ class SimWarp {
     }
   }
 
+  void awaitPredecessor() const { sim_.awaitRoute(); }
+
   void mark(Flag* word, Meeting meeting, WarpIndex team) const {
     announce(
         1, [&](int) { return word; }, meeting, team);

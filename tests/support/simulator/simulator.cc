@@ -31,7 +31,9 @@ Simulator::Simulator(TestComm& comm, Program& program, std::uint64_t seed, Fault
     rank->slowness = std::uint64_t{1} << rng_.below(4);
     rank->linger = rng_.next() % 5'000;
     int warps = 1;
-    for (const test::Task& task : program.tasks(r)) warps = std::max(warps, task.warps);
+    for (const test::Task& task : program.tasks(r)) {
+      warps = std::max(warps, task.warps + (task.dispatch ? task.dispatch->warps : 0));
+    }
     ++warps;  // for the one that watches
     for (int i = 0; i < warps; ++i) {
       auto warp = std::make_unique<Warp>();
@@ -151,22 +153,34 @@ void Simulator::startTask(Rank& rank) {
   }
   const test::Task& task = tasks[rank.nextTask];
   if (trace_) fmt::print("{:>10} rank {} starts {}\n", now_, rank.rank, task.name);
-  rank.params = task.prepare();
-  rank.step = stepFor(task, rank.params);
   rank.inTask = true;
-  rank.pauses = 0;
-  rank.warpsLeft = task.warps;
+  rank.pauses = rank.warpsLeft = 0;
+  if (task.dispatch) {
+    const test::PreparedCall call = test::prepareCall(task);
+    rank.params = call.route;
+    rank.dispatch = call.dispatch;
+    startWarps(rank, *task.dispatch, task.warps);
+  } else {
+    rank.params = task.prepare();
+  }
+  rank.routing = task.warps;
+  rank.step = stepFor(task, rank.params);
+  startWarps(rank, task, 0);
+  rank.watch = task.dispatch ? task.dispatch->watch() : task.watch();
+  if (rank.watch.count == 0) return;
+  ++rank.warpsLeft;
+  push(now_ + rng_.next() % 1000, Kind::resume, rank.warps.back()->id, rank.warps.back()->generation);
+}
+
+void Simulator::startWarps(Rank& rank, const test::Task& task, int first) {
+  rank.warpsLeft += task.warps;
   for (int i = 0; i < task.warps; ++i) {
-    Warp& warp = *rank.warps[static_cast<std::size_t>(i)];
+    Warp& warp = *rank.warps[static_cast<std::size_t>(first + i)];
     warp.index = {i, task.warps, task.warps};
     warp.slowness = slowWarps_ && rng_.oneIn(task.warps) ? std::uint64_t{1} << rng_.below(8) : 1;
     const std::uint64_t late = rank.rank == faults_.lateRank && rowOf(task.step).waits() ? faults_.lateNs : 0;
     push(now_ + late + pauseNs(warp), Kind::resume, warp.id, warp.generation);
   }
-  rank.watch = task.watch();
-  if (rank.watch.count == 0) return;
-  ++rank.warpsLeft;
-  push(now_ + rng_.next() % 1000, Kind::resume, rank.warps.back()->id, rank.warps.back()->generation);
 }
 
 void Simulator::endTask(Rank& rank) {
@@ -180,6 +194,7 @@ void Simulator::endTask(Rank& rank) {
     return endRank(rank);
   }
   task.finish();
+  if (task.dispatch) task.dispatch->finish();
 }
 
 void Simulator::endRank(Rank& rank) {
@@ -205,15 +220,31 @@ void Simulator::runWarp(Warp& warp) {
   if (&warp == rank.warps.back()) {
     lookOn(rank);
   } else {
-    const int movers = program_.tasks(rank.rank)[rank.nextTask].movers;
-    for (const auto run : {runRoute, runHtDispatch, runCast, runCombine, runLl, runCodedCombine, runSlots}) {
-      if (run(*this, rank.step, rank.params, warp.index, movers)) break;
-    }
+    runStep(warp, rank);
   }
   pause();
   drain();  // the end of a step is a release
+  if (runsRoute(warp, rank)) --rank.routing;
   if (--rank.warpsLeft == 0) push(now_ + pauseNs(warp), Kind::startTask, static_cast<std::uint32_t>(rank.rank));
   giveUp();
+}
+
+// Warps behind those of a route run the dispatch that follows it.
+bool Simulator::runsRoute(const Warp& warp, const Rank& rank) const {
+  return warp.id < rank.warps[0]->id + static_cast<std::uint32_t>(program_.tasks(rank.rank)[rank.nextTask].warps);
+}
+
+// A dispatch that does not overlap with its route waits for it.
+void Simulator::runStep(Warp& warp, Rank& rank) {
+  const test::Task& task = program_.tasks(rank.rank)[rank.nextTask];
+  const auto run = [&](Step step, const StepParams& params, int movers) {
+    for (const auto part : {runRoute, runHtDispatch, runCast, runCombine, runLl, runCodedCombine, runSlots}) {
+      if (part(*this, step, params, warp.index, movers)) break;
+    }
+  };
+  if (runsRoute(warp, rank)) return run(rank.step, rank.params, task.movers);
+  if (rank.dispatch.dispatch.besideRoute == 0) awaitRoute();
+  run(task.dispatch->step, rank.dispatch, task.dispatch->movers);
 }
 
 void Simulator::lookOn(Rank& rank) {
@@ -271,6 +302,11 @@ void Simulator::pause() {
 
 void Simulator::nap(int before) {
   sleepUntil(now_ + ((50 + rng_.next() % 100) << std::min(before, 11)));
+}
+
+void Simulator::awaitRoute() {
+  Rank& rank = *ranks_[static_cast<std::size_t>(current_->rank)];
+  for (int naps = 0; rank.routing > 0; ++naps) nap(naps);
 }
 
 void Simulator::sleepUntil(std::uint64_t until) {

@@ -68,6 +68,7 @@ class Simulator {
   void drain();                                                 // makes all stores of this warp land
   void ring(std::uint64_t doorbell);                            // an adapter will see the doorbell at some time
   void nap(int before);                                         // a pause that grows with the number of naps before
+  void awaitRoute();                                            // the route that this warp's dispatch follows has ended
   std::uint64_t now() const { return now_; }
   // How a wait of this warp ends. The waiting policy reports `left` and `late`.
   enum class WaitEnd { reached, stopped, late, left };
@@ -126,8 +127,11 @@ class Simulator {
   void complete(std::uint32_t queue);
   void checkGrowth(const Store& store);
   void runWarp(Warp& warp);  // on the warp's fiber: one step, to the end
-  void lookOn(Rank& rank);   // the same for the warp that watches
+  void runStep(Warp& warp, Rank& rank);
+  bool runsRoute(const Warp& warp, const Rank& rank) const;
+  void lookOn(Rank& rank);  // the same for the warp that watches
   void startTask(Rank& rank);
+  void startWarps(Rank& rank, const test::Task& task, int first);
   void endTask(Rank& rank);
   void endRank(Rank& rank);
   void kill(Rank& rank);

@@ -73,7 +73,9 @@ struct Simulator::Rank {
   int warpsLeft = 0, pauses = 0;
   Step step{};
   StepParams params{};
-  test::Watch watch;  // done by the last of the warps
+  StepParams dispatch{};  // of a dispatch that follows the route of the same task
+  int routing = 0;        // warps that still run that route
+  test::Watch watch;      // done by the last of the warps
   std::vector<Warp*> warps;
   RankResult result;
 };

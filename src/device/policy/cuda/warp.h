@@ -32,15 +32,25 @@ class CudaWarp {
   // A kernel that was launched as a dependent one may begin before the kernel ahead of it in the stream has ended. This
   // waits for that kernel, and then lets this kernel's own successor begin. All threads call it before anything else.
   static MOE_LANES void followPredecessor() {
+    awaitPredecessor();
+    letSuccessorBegin();
+  }
+  static MOE_LANES void awaitPredecessor() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  }
+  static MOE_LANES void letSuccessorBegin() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
   }
 
-  // Called once per kernel by all threads of the block, before any warp's first operation.
-  static MOE_LANES void prepareBlock() {
-    followPredecessor();
+  // Called once per kernel by all threads of the block, before any warp's first operation. `beside`: the step waits for
+  // its predecessor later.
+  static MOE_LANES void prepareBlock(bool beside = false) {
+    if (!beside) awaitPredecessor();
+    letSuccessorBegin();
     static_assert(static_cast<int>(Meeting::count) <= kLanes, "a thread for each, as a block may be one warp");
     if (threadIdx.x < static_cast<unsigned>(Meeting::count)) blockMeetings()[threadIdx.x] = 0;
 #pragma unroll 1  // few turns, so not worth code that counts them

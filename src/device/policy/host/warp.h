@@ -219,6 +219,9 @@ class HostWarpOver {
     }
   }
 
+  // A processor runs one step after the other.
+  void awaitPredecessor() const {}
+
   // The same for one private word of this rank.
   void mark(Flag* word, Meeting meeting, WarpIndex team) const {
     announce(

@@ -158,15 +158,6 @@ MOE_LANES void laneDescribeNothing(const HandleView& h, const DispatchArgs& d, i
   laneStoreId(h, d, place, d.invalidId);
 }
 
-// The grid of scales or payloads in blocks of experts' rows; NULL: none. All such grids have the same blocks.
-MOE_LANES const ScaleGrid* gridOfExperts(const DispatchArgs& d) {
-  const ScaleGrid* found = d.cast.grid.experts != 0 ? &d.cast.grid : nullptr;
-  for (int i = 0; i < d.payloads.count; ++i) {
-    if (d.payloads.payload[i].grid.experts != 0) found = &d.payloads.payload[i].grid;
-  }
-  return found;
-}
-
 // Fills the caller's offsets of experts, and those of the blocks of their scales.
 MOE_LANES void copyExpertOffsets(const Moving auto& s, const std::int32_t* offsets) {
   std::int32_t* out = s.p.dispatch.outExpertOffsets;

@@ -166,8 +166,9 @@ class HtDispatch {
 
   MOE_LANES void run() const {
     if (s.stopped()) return;
-    const bool silent = deliversNothing(s);
     if (s.sends && !begin()) return;
+    const bool silent = deliversNothing(s);
+    if (s.sends) s.noteBegin();
     if (silent || (s.sends && !outputsAreGood())) {
       const auto goOn = [](const HtDispatch& dispatch) { dispatch.runSilently(); };
       return seldom<HtDispatch>(s, goOn, Crew{s.w, team_}, s.operation());
@@ -183,11 +184,12 @@ class HtDispatch {
 
   const Session<Warp> s;
 
-  // Tells where this rank's output is, and waits for the outputs of all ranks of the domain.
+  // Tells where this rank's output is, and waits for the outputs of all ranks of the domain. A step beside its route
+  // then waits until the route has placed all rows.
   MOE_LANES bool begin() const {
-    s.noteBegin();
     if (s.w.index == 0) offerOutput();
-    return s.waitForDomain(s.comm.at.htOutputReady, s.epoch, Phase::dispatchOutput);
+    if (!s.waitForDomain(s.comm.at.htOutputReady, s.epoch, Phase::dispatchOutput)) return false;
+    return !isBeside() || s.waitForWarps(&s.comm.state->routePlaced, s.comm.state->besideRoutes + 1);
   }
   MOE_LANES Failure faultOf(int to) const { return outputFault(s.p, outputOf(to), to); }
   // Every rank checks every output of its domain, so that all ranks refuse together.
@@ -248,8 +250,9 @@ class HtDispatch {
 
   // Receives a wave. In a divided crew, the warps that move rows take part only if rows lie in the staging area.
   MOE_LANES bool take(int wave) const {
-    if (wave == 0 && kDuty != Duty::move) describeRows(s, team_);
     if (kDuty == Duty::move && d_.staged == 0) return true;
+    if (wave == 0 && isBeside() && !routeHasEnded()) return false;
+    if (wave == 0 && kDuty != Duty::move) describeRows(s, team_);
     if (!waitForWave(s, rowFlags(), wave, Phase::dispatchRows)) return false;
     place(rowsOfWave(s.handle, kInWaves, wave));
     if constexpr (kInWaves) announceExperts(wave);
@@ -280,6 +283,7 @@ class HtDispatch {
       s.handle.state->silent = silent ? 1 : 0;
       s.handle.state->dispatchEpoch = s.epoch;
       s.handle.state->dispatchHanded = s.number;
+      if (isBeside()) ++s.comm.state->besideRoutes;
       handedCount(s.comm, s.handle, s.channel) = s.number;
     });
   }
@@ -296,6 +300,12 @@ class HtDispatch {
   MOE_LANES std::uint64_t rowFlags() const { return kInWaves ? s.comm.at.htRowWaves : s.comm.at.htRowsReady; }
 
  private:
+  MOE_LANES bool isBeside() const { return s.sends && d_.besideRoute != 0; }
+  // Whether the route that runs beside this step has ended well. It has failed if a peer's headers never came.
+  MOE_LANES bool routeHasEnded() const {
+    s.warp.awaitPredecessor();
+    return !s.stopped();
+  }
   MOE_LANES int waves() const { return wavesOf<kInWaves>(s.handle); }
   static MOE_LANES Operation operation(const StepParams& p) {
     const HandleState* state = p.handle.state;

@@ -86,6 +86,7 @@ class HtDispatchRails {
   MOE_LANES void run() const {
     if (s.stopped()) return;
     std::uint32_t fault = knownFault(s);
+    if (s.sends) s.noteBegin();
     if (s.sends && !(here_.begin() && railsAreFree(s, words()))) return;
     if (s.sends && fault == 0) fault = here_.outputsFault();
     inWavesOverRails(

@@ -73,9 +73,11 @@ class EmptyRoute {
       return true;
     });
     if (s.w.index == 0) emptyCounts(s);
+    if (s.w.index == 0) keepFault(s.warp, h_, toldFault());
+    if (s.p.route.followed != 0) s.warp.mark(&s.comm.state->routePlaced, Meeting::placed, s.w);
     if (!s.waitForAll(s.comm.at.routeHeadersReady, s.epoch, Phase::routeHeaders) || s.w.index != 0) return;
-    keepFault(s.warp, h_, toldFault());
-    endRoute(s, 0, true);
+    endRoute(s);
+    tellRows(s, 0, true);
   }
 
  private:

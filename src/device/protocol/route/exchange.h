@@ -175,18 +175,15 @@ MOE_LANES void tellRows(const AnySession auto& s, int rows, bool faultChanged) {
   s.warp.forEach(1, [&](int) { s.warp.laneStore(to, word); });
 }
 
-// Computes the rows that this rank receives per expert, and the rows that every rank receives, for the handle and for
-// the host. The host gets all counts but `rows`. Returns whether the route ends a fault. The first warp calls it, after
-// takeOffsets.
+// Computes the rows that this rank receives per expert, and the rows that every rank receives. Returns whether the
+// route ends a fault. The first warp calls it, after takeOffsets.
 MOE_LANES bool takeCounts(const Routing auto& r) {
   const int first = r.handle.map.first(r.comm.rank), experts = r.handle.map.count(r.comm.rank);
-  const std::uint32_t ticket = latestRoute(r.handle);
   const int groups = r.warp.scanInOrder(
       experts,
       [&](int e) {
         const int rows = bucketSums(r, first + e).all;
         r.handle.arriving.rowsPerExpert[e] = rows;
-        r.handle.countsPerExpert()[e] = countWord(ticket, rows);
         return r.handle.groupRows(rows);
       },
       [&](int e, int before) { r.handle.arriving.expertOffsets[e] = before; });
@@ -197,29 +194,36 @@ MOE_LANES bool takeCounts(const Routing auto& r) {
                                 grouped ? r.own.groups[begin + r.handle.map.count(rank)] - r.own.groups[begin] : 0);
     r.handle.sent.flatRowsOf[rank] = flat;
     r.handle.sent.layoutRowsOf[rank] = rows;
-    r.handle.countsPerRank()[rank] = countWord(ticket, r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank]);
-    if (rank != r.comm.rank) return;
-    r.handle.arriving.expertOffsets[experts] = groups;
-    r.handle.counts->layoutRows = countWord(ticket, rows);
+    if (rank == r.comm.rank) r.handle.arriving.expertOffsets[experts] = groups;
   });
   return beginRoute(r);
 }
 
 // Computes the number of rows that each expert gets from all ranks. The first warp calls it.
 MOE_LANES void takeAllExperts(const Routing auto& r) {
-  CountWord* host = r.handle.countsOfAllExperts(r.comm.rank);
-  const std::uint32_t ticket = latestRoute(r.handle);
-  r.warp.forEach(r.handle.map.experts, [&](int e) {
-    const int rows = bucketSums(r, e).all;
-    r.handle.arriving.allExperts[e] = rows;
-    host[e] = countWord(ticket, rows);
-  });
+  r.warp.forEach(r.handle.map.experts, [&](int e) { r.handle.arriving.allExperts[e] = bucketSums(r, e).all; });
 }
 
-// Ends the route, when the handle and the host's counts are complete. The first warp calls it.
-MOE_LANES void endRoute(const AnySession auto& r, int rows, bool faultChanged) {
+// Stores these counts for the host, which receives `rows` last. The first warp calls it when its headers are announced,
+// because a fence would wait for stores to host memory.
+MOE_LANES void showCounts(const Routing auto& r, bool faultChanged) {
+  const std::uint32_t ticket = latestRoute(r.handle);
+  r.warp.forEach(r.handle.map.count(r.comm.rank),
+                 [&](int e) { r.handle.countsPerExpert()[e] = countWord(ticket, r.handle.arriving.rowsPerExpert[e]); });
+  r.warp.forEach(r.comm.nranks, [&](int rank) {
+    r.handle.countsPerRank()[rank] = countWord(ticket, r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank]);
+    if (rank == r.comm.rank) r.handle.counts->layoutRows = countWord(ticket, r.handle.sent.layoutRowsOf[rank]);
+  });
+  if (r.handle.countsExperts != 0) {
+    CountWord* host = r.handle.countsOfAllExperts(r.comm.rank);
+    r.warp.forEach(r.handle.map.experts, [&](int e) { host[e] = countWord(ticket, r.handle.arriving.allExperts[e]); });
+  }
+  tellRows(r, r.own.rankOffsets[r.comm.nranks], faultChanged);
+}
+
+// Ends the route, when the handle is complete. The first warp calls it.
+MOE_LANES void endRoute(const AnySession auto& r) {
   r.warp.forEach(1, [&](int) { r.comm.state->epoch[kRouteChannel] = r.epoch; });
-  tellRows(r, rows, faultChanged);
 }
 
 }  // namespace moe

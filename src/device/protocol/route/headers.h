@@ -152,11 +152,9 @@ MOE_LANES RowAt rowOfEntry(const Routing auto& r, int token, int k) {
   const int rank = r.handle.map.rankOf(id);
   return {rank, r.own.positionOf(r.handle, token, r.handle.map.experts + rank), 0};
 }
-// The row for a destination, which is also stored in the handle. Rail peers get no header.
+// The row for a destination. Rail peers get no header.
 MOE_LANES RowAt rowOfDestination(const Routing auto& r, int token, int ordinal) {
   const Destination to = r.own.destinations[token * r.handle.destinationsMax + ordinal];
-  r.handle.sent
-      .destinations[static_cast<std::int64_t>(r.own.tokens.begin + token) * r.handle.destinationsMax + ordinal] = to;
   if (to.rank == kNoRank || (r.takesRails() && !r.comm.inDomain(to.rank))) return {kNoRank, 0, 0};
   return {to.rank, to.index,
           r.handle.wavesByExpert() ? r.own.positionOf(r.handle, token, r.handle.waveBucket(to.rank, to.wave)) : 0};
@@ -274,15 +272,13 @@ MOE_LANES void keepHeaders(const Routing auto& r) {
 // ---- The end of the route for policies with `kWholeTokens`, in which one lane does all work on a token and looks at
 // each entry once. The code above is for lanes that share a token. Both have the same result.
 
-// Writes the headers of this warp's placed token `token`, and stores its destinations in the handle.
+// Writes the headers of this warp's placed token `token`.
 MOE_LANES void laneSendToken(const Routing auto& r, int token) {
   const int number = r.own.tokens.begin + token, rows = r.handle.sent.destinationCount[number];
   const Destination* list = r.own.destinations + std::int64_t{token} * r.handle.destinationsMax;
-  Destination* kept = r.handle.sent.destinations + std::int64_t{number} * r.handle.destinationsMax;
-  std::int32_t* rowOf = r.own.rankOffsets;  // not in use yet; here it holds the token's row at each rank
+  std::int32_t* rowOf = r.own.rankBase;  // no longer in use; here it holds the token's row at each rank
   Quad* headers[kTopkMax];
   int entries[kTopkMax];
-  for (int i = 0; i < r.handle.destinationsMax; ++i) kept[i] = list[i];
   for (int i = 0; i < rows; ++i) {
     rowOf[list[i].rank] = i;
     headers[i] = headerOf(r, list[i].rank, list[i].index);

@@ -149,6 +149,14 @@ MOE_LANES void laneListDestinations(const Routing auto& r, int token) {
   while (count < r.handle.destinationsMax) list[count++].rank = kNoRank;
 }
 
+// Stores the lists of this warp's tokens in the handle, if they are not there already.
+MOE_LANES void keepDestinations(const Routing auto& r) {
+  Destination* kept =
+      r.handle.sent.destinations + static_cast<std::int64_t>(r.own.tokens.begin) * r.handle.destinationsMax;
+  if (kept == r.own.destinations) return;
+  r.warp.forEach(r.own.tokens.count * r.handle.destinationsMax, [&](int i) { kept[i] = r.own.destinations[i]; });
+}
+
 MOE_LANES void placeTokens(const Routing auto& r) {
   if (expertRows(r.handle)) {
     r.warp.forEach(r.own.tokens.count * r.handle.topk, [&](int i) {
@@ -159,6 +167,7 @@ MOE_LANES void placeTokens(const Routing auto& r) {
     });
   }
   r.warp.forEach(r.own.tokens.count, [&](int i) { laneListDestinations(r, i); });
+  keepDestinations(r);
 }
 
 MOE_LANES void sendTokens(const Routing auto& r) {
@@ -187,21 +196,38 @@ class Route {
     if (agreement != Agreement::good) return;
     if (r.handle.rowsBudget != 0 && !keepToBudget(r)) return;
     if (expertRows(r.handle)) addExpertBases(r);
+    // A dispatch that waits beside this route needs the counts first. Otherwise headers go first.
+    bool hadFault = isFollowed() && takeArriving();
+    send();
+    if (!isFollowed()) hadFault = takeArriving();
+    if (r.w.index == 0) showCounts(r, hadFault);
+    if (!r.waitForAll(r.comm.at.routeHeadersReady, r.epoch, Phase::routeHeaders)) return;
+    keepHeaders(r);
+    if (r.takesRails()) keepRailTables(r);
+    if (r.w.index == 0) endRoute(r);
+  }
+
+ private:
+  MOE_LANES bool isFollowed() const { return r.p.route.followed != 0; }
+
+  // Places all rows of this warp's tokens, and sends their headers.
+  MOE_LANES void send() const {
     placeTokens(r);
+    if (isFollowed()) r.warp.mark(&r.comm.state->routePlaced, Meeting::placed, r.w);
     sendTokens(r);
     r.announce(r.comm.at.routeHeadersReady, Meeting::rows, r.w);
     markAlone(r);
     if (r.split()) putHeaders(r);
-    takeOffsets(r);
-    const bool hadFault = r.w.index == 0 && takeCounts(r);
-    if (r.w.index == 0 && r.handle.countsExperts != 0) takeAllExperts(r);
-    if (!r.waitForAll(r.comm.at.routeHeadersReady, r.epoch, Phase::routeHeaders)) return;
-    keepHeaders(r);
-    if (r.takesRails()) keepRailTables(r);
-    if (r.w.index == 0) endRoute(r, r.own.rankOffsets[r.comm.nranks], hadFault);
   }
 
- private:
+  // Computes what this rank receives. True if the route ends a fault.
+  MOE_LANES bool takeArriving() const {
+    takeOffsets(r);
+    if (r.w.index != 0) return false;
+    if (r.handle.countsExperts != 0) takeAllExperts(r);
+    return takeCounts(r);
+  }
+
   // Exchanges counts and terms. Every rank learns from them which ranks have bad terms or refuse the route.
   MOE_LANES Agreement exchange() const {
     if (r.w.index == 0) {
