@@ -55,6 +55,10 @@ class Explainer {
       return fmt::format("{}, chosen: {} tokens are more than LL has slots for (llTokensMax {})", name, shape_.tokens,
                          llTokensMax_);
     }
+    if (shape_.tokens > limit().tokens) {
+      return fmt::format("{}, chosen: {} tokens, and LL is taken up to {} ({} {}, built in)", name, shape_.tokens,
+                         limit().tokens, nameOf(setup()), nameOf(layout()));
+    }
     const int ranks = std::min(shape_.ranks, kRanksOfToken);
     const std::int64_t bytes = bytesOfDispatch(shape_.tokens, shape_.ranks, rowBytes_);
     return fmt::format(

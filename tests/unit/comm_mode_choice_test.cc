@@ -25,12 +25,20 @@ TEST(ModeChoice, IsLowLatencyWhereItWasMeasured) {
   }
   for (const Layout layout : kLayouts) {
     EXPECT_EQ(onGpus(512, layout, kRowBytes, 4, 1, kBuffers), moeModeLl);
-    EXPECT_EQ(onGpus(1024, layout, kRowBytes, 2, 1, kBuffers), moeModeLl);
+    EXPECT_EQ(onGpus(1024, layout, kRowBytes, 2, 1, kBuffers), layout == Layout::rankMajor ? moeModeHt : moeModeLl);
     EXPECT_EQ(onGpus(4096, layout, kRowBytes, 2, 1, kBuffers), moeModeHt);
   }
   EXPECT_EQ(onGpus(2048, Layout::flat, kRowBytes, 2, 1, kBuffers), moeModeHt);
   EXPECT_EQ(onGpus(4096, Layout::rankMajor, kRowBytes, 4, 1, kBuffers), moeModeHt);
   EXPECT_EQ(onGpus(4096, Layout::flat, kRowBytes, 4, 1, kBuffers), moeModeHt);
+}
+
+TEST(ModeChoice, OfRankMajorOnGpusDependsOnTokensTooUnlessItIsTuned) {
+  EXPECT_EQ(onGpus(512, Layout::rankMajor, 256, 2, 1, kBuffers), moeModeLl);
+  EXPECT_EQ(onGpus(513, Layout::rankMajor, 256, 2, 1, kBuffers), moeModeHt);
+  ModeLimits tuned = untuned();
+  tuned[static_cast<std::size_t>(ModeSetup::gpu)][static_cast<std::size_t>(Layout::rankMajor)] = 1 << 25;
+  EXPECT_EQ(chooseMode(modeLimit(tuned, ModeSetup::gpu, Layout::rankMajor), 1024, 256, 2, kBuffers), moeModeLl);
 }
 
 TEST(ModeChoice, OfTheHostIsHighThroughputWhereATokenHasOneRow) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 
@@ -45,12 +46,11 @@ using ModeLimits = std::array<std::array<std::int64_t, kLayoutCount>, kSetupCoun
 // first byte.
 //
 // GPUs, 2 ranks of one domain, rows of 14336 bytes, us of a step, LL / HT (2 x H200, 2026-11-30):
-//   FLAT          26.8 / 52.4 at 128 tokens, 72.2 / 92.5 at 512, 133.2 / 147.5 at 1024, 270.9 / 234.8 at 2048
-//   RANK_MAJOR    21.9 / 52.6 at 128, 57.0 / 92.9 at 512, 160.9 / 147.8 at 1024, in its slots
-//   EXPERT_MAJOR  36.2 / 82.4 at 128, 94.0 / 161.4 at 512, 182.4 / 244.5 at 1024, 364.8 / 379.6 at 2048
+//   FLAT          72.5 / 84.5 at 512 tokens, 133.6 / 135.8 at 1024, 273.6 / 222.8 at 2048
+//   RANK_MAJOR    57.0 / 84.4 at 512, 162.3 / 136.0 at 1024, 245.2 / 223.1 at 2048, in its slots
+//   EXPERT_MAJOR  95.2 / 150.9 at 512, 183.7 / 231.2 at 1024, 367.9 / 370.2 at 2048
 // At 4 ranks, LL RANK_MAJOR took 43.6 and 136.7 us at 128 and 512, and HT FLAT 1000 at 4096, in older versions. So LL
-// is taken up to 512 tokens of 4 ranks or 1024 of 2 (28 MiB). RANK_MAJOR rows that stay in their slots take 9 % longer
-// than HT there; rows that are brought to an output take 144 us, which is less.
+// is taken up to 512 tokens of 4 ranks or 1024 of 2 (28 MiB), but in RANK_MAJOR up to 512 of any (kRankMajorTokens).
 //
 // Host backend: a copy costs as much as crossing, and LL makes one more. Where a token has one row, HT wins from the
 // first token on. HT of rows per expert goes in waves, which cost more than they hide while there are few rows. Rows of
@@ -82,6 +82,9 @@ inline constexpr ModeLimits kBuiltInLimits = {{
     {kMebibyte, 2 * kMebibyte, 2 * kMebibyte, kMebibyte},              // hostDomains
 }};
 
+// On GPUs LL is taken for no more tokens than this in RANK_MAJOR, unless a tuning file says so.
+inline constexpr int kRankMajorTokens = 512;
+
 // The thresholds of a tuning file. Those that it does not have are kNotTuned, and the built-in ones count.
 inline constexpr std::int64_t kNotTuned = -1;
 constexpr ModeLimits untuned() {
@@ -93,11 +96,13 @@ constexpr ModeLimits untuned() {
 struct ModeLimit {
   std::int64_t bytes;
   bool tuned;
+  int tokens;  // LL is taken for no more
 };
 constexpr ModeLimit modeLimit(const ModeLimits& tuned, ModeSetup setup, Layout layout) {
   const auto i = static_cast<std::size_t>(setup), k = static_cast<std::size_t>(layout);
   const bool isTuned = tuned[i][k] != kNotTuned;
-  return {isTuned ? tuned[i][k] : kBuiltInLimits[i][k], isTuned};
+  const bool few = !isTuned && setup == ModeSetup::gpu && k + 1 == kLayoutCount;  // RANK_MAJOR is the last layout
+  return {isTuned ? tuned[i][k] : kBuiltInLimits[i][k], isTuned, few ? kRankMajorTokens : INT_MAX};
 }
 
 }  // namespace moe

@@ -36,7 +36,7 @@ constexpr std::int64_t bytesOfDispatch(int tokens, int nranks, int rowBytesMax) 
 // moeModeHt or moeModeLl, for a communicator that has both. `rowBytesMax` and `llTokensMax` are the communicator's,
 // because a handle does not know its rows yet.
 constexpr std::int32_t chooseMode(const ModeLimit& limit, int tokensMax, int rowBytesMax, int nranks, int llTokensMax) {
-  if (tokensMax <= 0 || tokensMax > llTokensMax) return moeModeHt;
+  if (tokensMax <= 0 || tokensMax > std::min(llTokensMax, limit.tokens)) return moeModeHt;
   return bytesOfDispatch(tokensMax, nranks, rowBytesMax) <= limit.bytes ? moeModeLl : moeModeHt;
 }
 
