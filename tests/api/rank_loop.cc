@@ -40,7 +40,7 @@ class Loop {
 
   moeResult_t made() const { return made_; }
   void writeRows(int round);
-  moeResult_t step(moeComm_t comm);
+  moeResult_t step(moeComm_t comm, int round);
   long countWrong(int round);
 
  private:
@@ -83,7 +83,8 @@ void Loop::writeRows(int round) {
   arena_.upload(rows_, rows.data(), rows.size());
 }
 
-moeResult_t Loop::step(moeComm_t comm) {
+// Every second step routes and dispatches by one call.
+moeResult_t Loop::step(moeComm_t comm, int round) {
   moeDispatchArgs_t dispatch = MOE_DISPATCH_ARGS_INITIALIZER;
   dispatch.rows = rows_;
   dispatch.rowType = moeRowBf16;
@@ -96,8 +97,13 @@ moeResult_t Loop::step(moeComm_t comm) {
   combine.hidden = kHidden;
   combine.out = sums_;
   settings_.inLibrary(true);
-  moeResult_t result = moeRoute(handle_, ids_, nullptr, kTokens, arena_.stream());
-  if (result == moeSuccess) result = moeDispatch(handle_, &dispatch, arena_.stream());
+  moeResult_t result = moeSuccess;
+  if (round % 2 == 0) {
+    result = moeRoute(handle_, ids_, nullptr, kTokens, arena_.stream());
+    if (result == moeSuccess) result = moeDispatch(handle_, &dispatch, arena_.stream());
+  } else {
+    result = moeRouteDispatch(handle_, ids_, nullptr, kTokens, &dispatch, arena_.stream());
+  }
   if (result == moeSuccess) result = moeCombine(handle_, &combine, arena_.stream());
   if (result == moeSuccess) moeCommGetAsyncError(comm, &result);
   settings_.inLibrary(false);
@@ -134,7 +140,7 @@ LoopEnd loopUntilFailure(const LoopSettings& settings, moeComm_t comm, Arena& ar
     if (i % every == 0) loop.writeRows(i);
     settings.beforeStep(i);
     end.result = settings.betweenSteps(comm, i);
-    if (end.result == moeSuccess) end.result = loop.step(comm);
+    if (end.result == moeSuccess) end.result = loop.step(comm, i);
     if (end.result != moeSuccess) break;
     ++end.steps;
     if ((i + 1) % every != 0) continue;

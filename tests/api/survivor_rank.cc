@@ -156,8 +156,12 @@ class Survivor {
     moeResult_t result = moeSuccess;
     for (int i = 0; result == moeSuccess && Clock::now() < end; ++i) {
       Calls& calls = i % 2 == 0 ? ht_ : ll_;
-      result = calls.route();
-      if (result == moeSuccess) result = calls.dispatch(calls.dispatchArgs());
+      if (i / 2 % 2 == 0) {
+        result = calls.route();
+        if (result == moeSuccess) result = calls.dispatch(calls.dispatchArgs());
+      } else {
+        result = calls.routeDispatch(calls.dispatchArgs());
+      }
       if (result == moeSuccess) result = calls.combine(calls.combineArgs());
       context_.arena.synchronize();
       if (result == moeSuccess && moeCommGetAsyncError(context_.comm, &result) != moeSuccess) return moeInternalError;

@@ -62,12 +62,17 @@ inline constexpr std::uint64_t kLeftGraceNs = 20'000'000;
 // rank's own experts, and for slots: a block without tokens does not wait for slots, but for the rows of all blocks.
 inline constexpr int kSoonerPart = 32;
 
+// A wait for warps of this rank lasts longer. They may wait for peers themselves: a dispatch beside its route waits for
+// the route, which has waited for counts up to three times by then. It must not be the first to say that it took long.
+inline constexpr int kOwnWaits = 4;
+
 MOE_HOST_DEVICE constexpr bool endsSooner(Phase phase) {
   return phase == Phase::expertRows || phase == Phase::dispatchSlots || phase == Phase::combineSlots;
 }
 // How long a wait lasts, in the unit of `timeout`.
 template <class Time>
 MOE_HOST_DEVICE constexpr Time longestWait(Phase phase, Time timeout) {
+  if (phase == Phase::ownWarps) return timeout * kOwnWaits;
   return endsSooner(phase) ? timeout - timeout / kSoonerPart : timeout;
 }
 

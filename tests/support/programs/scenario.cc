@@ -139,8 +139,9 @@ void ScenarioBuilder::addRoute(HandleTrack& track) {
     return addDispatch(track, routing);
   }
   world_.program->addRoute(routing, rng_.between(1, track.handle->shape().routeWarpsMax));
-  const bool follows = !track.handle->shape().lowLatency && shape_.domains() == 1 && mayStart(kDispatch, track);
-  if (follows && overlapping_.coin()) addDispatch(track, routing);
+  // With counters the two would not overlap.
+  const bool follows = !track.handle->shape().lowLatency && shape_.domains() == 1 && !track.counters;
+  if (follows && mayStart(kDispatch, track) && overlapping_.coin()) addDispatch(track, routing);
 }
 
 // LL combines of different sizes end the world.

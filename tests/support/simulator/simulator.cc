@@ -224,7 +224,7 @@ void Simulator::runWarp(Warp& warp) {
   }
   pause();
   drain();  // the end of a step is a release
-  if (runsRoute(warp, rank)) --rank.routing;
+  if (runsRoute(warp, rank)) endRouting(rank);
   if (--rank.warpsLeft == 0) push(now_ + pauseNs(warp), Kind::startTask, static_cast<std::uint32_t>(rank.rank));
   giveUp();
 }
@@ -306,7 +306,17 @@ void Simulator::nap(int before) {
 
 void Simulator::awaitRoute() {
   Rank& rank = *ranks_[static_cast<std::size_t>(current_->rank)];
-  for (int naps = 0; rank.routing > 0; ++naps) nap(naps);
+  if (rank.routing == 0) return;
+  rank.awaitingRoute.push_back(current_);
+  giveUp();
+}
+
+// One warp of the route has ended. With the last one, those that wait for the route go on.
+void Simulator::endRouting(Rank& rank) {
+  if (--rank.routing > 0) return;
+  for (Warp* warp : std::exchange(rank.awaitingRoute, {})) {
+    push(now_ + pauseNs(*warp), Kind::resume, warp->id, warp->generation);
+  }
 }
 
 void Simulator::sleepUntil(std::uint64_t until) {

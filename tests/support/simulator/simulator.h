@@ -129,6 +129,7 @@ class Simulator {
   void runWarp(Warp& warp);  // on the warp's fiber: one step, to the end
   void runStep(Warp& warp, Rank& rank);
   bool runsRoute(const Warp& warp, const Rank& rank) const;
+  void endRouting(Rank& rank);
   void lookOn(Rank& rank);  // the same for the warp that watches
   void startTask(Rank& rank);
   void startWarps(Rank& rank, const test::Task& task, int first);

@@ -75,7 +75,8 @@ struct Simulator::Rank {
   StepParams params{};
   StepParams dispatch{};  // of a dispatch that follows the route of the same task
   int routing = 0;        // warps that still run that route
-  test::Watch watch;      // done by the last of the warps
+  std::vector<Warp*> awaitingRoute;
+  test::Watch watch;  // done by the last of the warps
   std::vector<Warp*> warps;
   RankResult result;
 };

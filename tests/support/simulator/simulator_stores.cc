@@ -18,6 +18,7 @@ constexpr std::size_t kFlagsMax = 1024;  // of a wait
 }  // namespace
 
 std::uint64_t Simulator::landingNs() {
+  if (faults_.lateRank >= 0) return 20 + rng_.next() % 400;
   const int kind = rng_.below(64);
   return (20 + rng_.next() % 400) * (kind == 0 ? 200u : kind < 8 ? 10u : 1u);
 }
