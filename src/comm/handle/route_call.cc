@@ -35,13 +35,10 @@ void RouteCall::describe(StepParams* params) const {
   params->handle.terms.y = static_cast<std::uint32_t>(bound_);
 }
 
-void RouteCall::run(moeStream_t stream) const {
+void RouteCall::run(moeStream_t stream, bool followed) const {
   StepParams p = handle_.params();
   describe(&p);
-  launch(p, stream);
-}
-
-void RouteCall::launch(StepParams& p, moeStream_t stream) const {
+  p.route.followed = followed ? 1 : 0;
   p.handle.ticket = handle_.nextTicket(stream);
   handle_.counters().timeRoute(&p);
   const Workload work{Step::route, args_.tokens, args_.tokens, 0, handle_.comm().config().sms};
@@ -74,11 +71,9 @@ void RouteCall::forgetDispatch(CommState& state) const {
 
 void RouteCall::runWith(Operation& dispatch, moeStream_t stream) const {
   if (!rowOf(dispatch.step).routes()) {
-    StepParams p = handle_.params();
-    describe(&p);
     const bool beside = handle_.backend().overlapsSteps() && mayRunBeside(dispatch.step, dispatch.params);
-    p.route.followed = dispatch.params.dispatch.besideRoute = beside ? 1 : 0;
-    launch(p, stream);
+    dispatch.params.dispatch.besideRoute = beside ? 1 : 0;
+    run(stream, beside);
     return beside ? startBeside(dispatch, stream) : handle_.start(dispatch, stream);
   }
   dispatch.params.handle.ticket = handle_.nextTicket(stream);

@@ -17,14 +17,13 @@ class RouteCall {
 
   // Makes the parameters of a step those of this route.
   void describe(StepParams* params) const;
-  // Routes in a step of its own.
-  void run(moeStream_t stream) const;
+  // Routes in a step of its own. `followed`: a dispatch will run beside it.
+  void run(moeStream_t stream, bool followed = false) const;
   // Routes and starts the dispatch, in one step if it is one that routes.
   void runWith(Operation& dispatch, moeStream_t stream) const;
 
  private:
   void checkTokens() const;
-  void launch(StepParams& params, moeStream_t stream) const;
   void startBeside(const Operation& dispatch, moeStream_t stream) const;
   void forgetDispatch(CommState& state) const;
 

@@ -18,8 +18,8 @@ constexpr std::size_t kFlagsMax = 1024;  // of a wait
 }  // namespace
 
 std::uint64_t Simulator::landingNs() {
-  if (faults_.lateRank >= 0) return 20 + rng_.next() % 400;
-  const int kind = rng_.below(64);
+  constexpr int kKinds = 64, kOrdinary = kKinds - 1;
+  const int kind = faults_.lateRank >= 0 ? kOrdinary : rng_.below(kKinds);  // nothing but that rank is slow then
   return (20 + rng_.next() % 400) * (kind == 0 ? 200u : kind < 8 ? 10u : 1u);
 }
 
