@@ -1051,7 +1051,8 @@ MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* arg
 
 /* moeRoute and moeDispatch in one call, for layers whose expert ids change in every step. Afterwards the handle is as
  * after the two calls: the counts, further dispatches and combines use this route. All ranks make this call, or all
- * make the two calls. An LL handle takes one kernel and one hop for this one. Collective, stream-ordered, graph-safe.
+ * make the two calls. An LL handle takes one kernel and one hop for this one. In HT the two kernels may overlap; each
+ * then has up to `sms` multiprocessors of its own. Collective, stream-ordered, graph-safe.
  *   topkIdx, topkWeights, tokens  as for moeRoute; the arrays overlap no output of args
  *   args                          as for moeDispatch. With moeSendOnly the counts for the host may come with
  *                                 moeComplete

@@ -113,6 +113,7 @@ __global__ void __launch_bounds__(plainWarpsMax(rowOf(kStep), Warp::kPuts, kMajo
     return recorded.end();
   } else if constexpr (rowOf(kStep).takesBlocks()) {
     Warp::awaitPredecessor();
+    // The record begins first, because a dispatch beside this route begins the next one.
     KernelRecord::begin<kStep>(params);
     Warp::letSuccessorBegin();
     StepCode<kStep>::run(Warp{}, params, w);
