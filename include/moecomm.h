@@ -11,7 +11,7 @@
  *     HT          high throughput, for large batches: rows go straight to their final place.
  *     LL          low latency, for decoding: rows go to slots that are reserved for them.
  *     row         the bytes of one token: `hidden` elements, a multiple of 16 bytes.
- *     domain      ranks that load and store each other's memory, such as the GPUs of one host.
+ *     domain      ranks that load and store each other's memory, such as the GPUs of one host or of an NVLink fabric.
  *     window      memory of a rank that the other ranks of its domain have mapped.
  * The others are in docs/reference/glossary.md.
  *
@@ -198,9 +198,10 @@ enum {
   moeTransportDirect = 1,  /* a thread of the same process, by its address */
   moeTransportShm = 2,     /* shared host memory */
   moeTransportCudaIpc = 3, /* mapped GPU memory of another process */
-  moeTransportTcp = 4,     /* carried by CPU threads over TCP sockets */
-  moeTransportVerbs = 5,   /* RDMA, posted by a CPU thread with ibverbs */
-  moeTransportIbgda = 6    /* RDMA, posted by the GPU to mlx5 queues */
+  moeTransportFabric = 4,  /* the same, by a handle of the NVLink fabric, which other hosts have too */
+  moeTransportTcp = 5,     /* carried by CPU threads over TCP sockets */
+  moeTransportVerbs = 6,   /* RDMA, posted by a CPU thread with ibverbs */
+  moeTransportIbgda = 7    /* RDMA, posted by the GPU to mlx5 queues */
 };
 
 /* Levels of the log. A level includes those before it. */
@@ -308,7 +309,8 @@ typedef struct moeConfig {
   moeFree_t free;         /* NULL if and only if allocate is NULL */
   void* allocateUser;     /* `user` in calls of allocate and free */
 
-  /* Ranks of a domain; divides nranks. 0: as many consecutive ranks as share a host, if that makes all domains equal.
+  /* Ranks of a domain; divides nranks. 0: as many consecutive ranks as reach each other's memory, so that all domains
+   * are equal: those of a host, or of a clique of the NVLink fabric.
    */
   int32_t domainSize;
   /* The transport of rows between domains: a moeTransport value from moeTransportTcp on. 0: the library chooses. */
@@ -459,9 +461,9 @@ typedef struct moeRecovery {
  *  - Lost ranks are those that have died, have called moeCommDestroy, or are evicted. The others keep their numbers.
  *  - Entries that name an expert of a lost rank count as unused: no row goes there, the token's sum is without it, and
  *    its weight is not made up for. The next moeHandleSetPlacement uses only copies on living ranks.
- *  - If an evicted rank still runs, all windows get fresh memory at the same addresses, so what it still stores hurts
- *    nobody. Blocks of moeMemAlloc stay taken, and are zero. When that rank runs again, its communicator fails with
- *    moeRemoteError.
+ *  - If an evicted rank still runs, or a lost one may run on another host, all windows get fresh memory at the same
+ *    addresses, so what it still stores hurts nobody. Blocks of moeMemAlloc stay taken, and are zero. When that rank
+ *    runs again, its communicator fails with moeRemoteError.
  *  - New processes that wait for the places of lost ranks are taken in at the end: see moeCommReplace. lossesMax counts
  *    the losses before that, and losses those after it.
  *  - A lost rank cannot come back by itself. moeCommSuspend is refused while a rank is lost.

@@ -83,9 +83,10 @@ moeTransportSelf = 0
 moeTransportDirect = 1
 moeTransportShm = 2
 moeTransportCudaIpc = 3
-moeTransportTcp = 4
-moeTransportVerbs = 5
-moeTransportIbgda = 6
+moeTransportFabric = 4
+moeTransportTcp = 5
+moeTransportVerbs = 6
+moeTransportIbgda = 7
 
 moeLogNone = 0
 moeLogError = 1

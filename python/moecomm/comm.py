@@ -32,7 +32,7 @@ class Peer(NamedTuple):
     """A rank's place, and the transport from this rank to it: the answer of moeCommGetPeerInfo.
 
     rank        the peer, 0..nranks - 1
-    transport   "self", "direct", "shm", "cuda-ipc", "tcp", "verbs" or "ibgda"
+    transport   "self", "direct", "shm", "cuda-ipc", "fabric", "tcp", "verbs" or "ibgda"
     domain      index of the peer's domain
     process_id  the peer's, as its host numbers it
     device      the peer's CUDA ordinal; -1 with the host backend

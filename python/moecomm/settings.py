@@ -17,6 +17,7 @@ TRANSPORTS = {
     _native.moeTransportDirect: "direct",
     _native.moeTransportShm: "shm",
     _native.moeTransportCudaIpc: "cuda-ipc",
+    _native.moeTransportFabric: "fabric",
     _native.moeTransportTcp: "tcp",
     _native.moeTransportVerbs: "verbs",
     _native.moeTransportIbgda: "ibgda",

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backend/address_range.h"
 #include "backend/backend.h"
 #include "backend/snapshot.h"
 #include "backend/window_port.h"
-#include "base/fd.h"
 
 namespace moe {
 
@@ -19,22 +19,35 @@ Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, i
 void clearDevice(std::uint8_t* memory, std::size_t bytes, int device);
 Memory allocatePinned(std::size_t bytes, int device);
 
-// Addresses for memory that processes map through a file descriptor (CUDA's virtual memory management). A mapping keeps
-// the memory alive, so it may outlive its owner.
-class DeviceRange : public AddressRange {
- public:
-  // Maps fresh memory, which is not cleared, into the range. Returns its descriptor, which keeps the memory too. Throws
-  // moeCudaError, and leaves the range without memory.
-  virtual Fd mapNew() = 0;
+// The handles of memory that processes share. The descriptor keeps the memory alive.
+struct ExportedMemory {
+  Fd fd;
+  std::optional<FabricHandle> fabric;  // nothing: the range was reserved without
 };
 
-// A range for at least `bytes` bytes, without memory. Its size is a multiple of the device's granularity. NULL, with
-// the reason in `why`, where device or driver cannot allocate or export such memory.
-std::shared_ptr<DeviceRange> reserveDevice(std::size_t bytes, int device, std::string* why);
+// Addresses for memory that processes map by a handle (CUDA's virtual memory management). A mapping keeps the memory
+// alive, so it may outlive its owner.
+class DeviceRange : public AddressRange {
+ public:
+  // Maps fresh memory, which is not cleared, into the range. Throws moeCudaError, and leaves the range without memory.
+  virtual ExportedMemory mapNew() = 0;
+};
+
+// A range for at least `bytes` bytes, without memory. Its size is a multiple of the device's granularity. `inFabric`:
+// its memory also has handles of the fabric. NULL, with the reason in `why`, where device or driver cannot allocate or
+// export such memory.
+std::shared_ptr<DeviceRange> reserveDevice(std::size_t bytes, int device, bool inFabric, std::string* why);
 
 // The same for the memory of another process, whose size its owner has told. Throws moeCudaError; `whose` names the
 // memory.
 std::shared_ptr<DeviceRange> reserveForPeer(std::size_t bytes, int device, const std::string& whose);
+
+// A handle of the fabric for a little memory, by which other processes see whether they can import memory of this one.
+// The memory lives as long as the result. NULL, with the reason in `why`, where such a handle cannot be made. The
+// device's attribute does not tell: without a channel of the IMEX service the driver refuses.
+std::shared_ptr<const FabricHandle> makeFabricSample(int device, std::string* why);
+// Why memory cannot be imported by its handle; empty: it can.
+std::string whyNotImported(const FabricHandle& handle, int device);
 
 // Lets kernels reach pages of host memory that is not CUDA's: see Backend::shareWithSteps.
 Memory shareHostPages(void* begin, std::size_t bytes, HostPages kind, int device);

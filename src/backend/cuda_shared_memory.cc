@@ -1,4 +1,8 @@
+// Memory of CUDA's virtual memory management, which processes share by file descriptors and by handles of the NVLink
+// fabric.
 #include <cuda.h>
+
+#include <cstring>
 
 #include "backend/cuda_memory.h"
 #include "backend/cuda_raii.h"
@@ -6,6 +10,9 @@
 
 namespace moe {
 namespace {
+
+constexpr const char* kImport = "cuMemImportFromShareableHandle";
+constexpr const char* kExport = "cuMemExportToShareableHandle";
 
 // The functions of the driver that this file calls.
 struct Driver {
@@ -57,18 +64,18 @@ bool has(CUdevice_attribute attribute, int device) {
   return Driver::get().attribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
 }
 
-CUmemAllocationProp propertiesOf(int device) {
+CUmemAllocationProp propertiesOf(int device, bool inFabric) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const int kinds = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | (inFabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0);
+  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(kinds);
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
   properties.allocFlags.gpuDirectRDMACapable = 1;
   return properties;
 }
 
 // The unit of a device's shared memory.
-std::size_t granularityOf(int device, const std::string& whose) {
-  const CUmemAllocationProp properties = propertiesOf(device);
+std::size_t granularityOf(const CUmemAllocationProp& properties, const std::string& whose) {
   std::size_t granularity = 0;
   check(Driver::get().granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
         "cuMemGetAllocationGranularity", whose);
@@ -79,7 +86,11 @@ std::size_t granularityOf(int device, const std::string& whose) {
 class Handle {
  public:
   explicit Handle(CUmemGenericAllocationHandle handle) : handle_(handle) {}
-  ~Handle() { Driver::get().release(handle_); }
+  ~Handle() {
+    if (handle_ != 0) Driver::get().release(handle_);
+  }
+  Handle(Handle&& other) noexcept : handle_(std::exchange(other.handle_, 0)) {}
+  Handle& operator=(Handle&&) = delete;
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   CUmemGenericAllocationHandle get() const { return handle_; }
@@ -88,9 +99,44 @@ class Handle {
   CUmemGenericAllocationHandle handle_;
 };
 
+Handle create(std::size_t bytes, const CUmemAllocationProp& properties, const std::string& whose) {
+  CUmemGenericAllocationHandle created{};
+  check(Driver::get().create(&created, bytes, &properties, 0), "cuMemCreate", whose);
+  return Handle(created);
+}
+
+Handle import(const MemoryHandle& handle, const std::string& whose) {
+  CUmemGenericAllocationHandle imported{};
+  if (const auto* fabric = std::get_if<FabricHandle>(&handle)) {
+    FabricHandle bytes = *fabric;
+    check(Driver::get().importFrom(&imported, bytes.data(), CU_MEM_HANDLE_TYPE_FABRIC), kImport, whose);
+    return Handle(imported);
+  }
+  // The driver takes the descriptor's number for a pointer.
+  const auto fd = static_cast<std::intptr_t>(std::get<Fd>(handle).get());
+  check(Driver::get().importFrom(&imported, reinterpret_cast<void*>(fd),  // NOLINT(performance-no-int-to-ptr)
+                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+        kImport, whose);
+  return Handle(imported);
+}
+
+Fd exportFd(const Handle& handle, const std::string& whose) {
+  int fd = -1;
+  check(Driver::get().exportTo(&fd, handle.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), kExport, whose);
+  return Fd(fd);
+}
+
+FabricHandle exportToFabric(const Handle& handle, const std::string& whose) {
+  static_assert(sizeof(CUmemFabricHandle) == sizeof(FabricHandle));
+  FabricHandle exported{};
+  check(Driver::get().exportTo(exported.data(), handle.get(), CU_MEM_HANDLE_TYPE_FABRIC, 0), kExport, whose);
+  return exported;
+}
+
 class SharedRange final : public DeviceRange {
  public:
-  SharedRange(std::size_t bytes, int device, std::string whose) : device_(device), whose_(std::move(whose)) {
+  SharedRange(std::size_t bytes, int device, bool inFabric, std::string whose)
+      : device_(device), inFabric_(inFabric), whose_(std::move(whose)) {
     CUdeviceptr at = 0;
     check(Driver::get().reserve(&at, bytes, 0, 0, 0), "cuMemAddressReserve", whose_);
     base_ = reinterpret_cast<std::uint8_t*>(at);  // NOLINT(performance-no-int-to-ptr)
@@ -109,39 +155,27 @@ class SharedRange final : public DeviceRange {
     mapped_ = false;
   }
 
-  void map(int fd) override {
+  void map(const MemoryHandle& handle) override {
     const DeviceScope scope(device_);
-    CUmemGenericAllocationHandle imported{};
-    // The driver takes the descriptor's number for a pointer.
-    check(Driver::get().importFrom(&imported, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),  // NOLINT
-                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-          "cuMemImportFromShareableHandle", whose_);
-    mapHandle(Handle(imported));
+    mapHandle(import(handle, whose_));
   }
 
-  Fd mapNew() override {
+  ExportedMemory mapNew() override {
     const DeviceScope scope(device_);
-    const CUmemAllocationProp properties = propertiesOf(device_);
-    CUmemGenericAllocationHandle created{};
-    check(Driver::get().create(&created, bytes_, &properties, 0), "cuMemCreate", whose_);
-    const Handle handle(created);
-    int fd = -1;
-    check(Driver::get().exportTo(&fd, handle.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-          "cuMemExportToShareableHandle", whose_);
-    Fd owned(fd);
+    const Handle handle = create(bytes_, propertiesOf(device_, inFabric_), whose_);
+    ExportedMemory exported{exportFd(handle, whose_), std::nullopt};
+    if (inFabric_) exported.fabric = exportToFabric(handle, whose_);
     mapHandle(handle);
-    return owned;
+    return exported;
   }
 
   // One piece of memory, mapped again and again.
   void mapScratch() override {
     unmap();
     const DeviceScope scope(device_);
-    const CUmemAllocationProp properties = propertiesOf(device_);
-    const std::size_t piece = granularityOf(device_, whose_);
-    CUmemGenericAllocationHandle created{};
-    check(Driver::get().create(&created, piece, &properties, 0), "cuMemCreate", whose_);
-    const Handle handle(created);
+    const CUmemAllocationProp properties = propertiesOf(device_, false);
+    const std::size_t piece = granularityOf(properties, whose_);
+    const Handle handle = create(piece, properties, whose_);
     for (std::size_t at = 0; at < bytes_; at += piece) {
       const CUresult mapped = Driver::get().map(address() + at, piece, 0, handle.get(), 0);
       if (mapped != CUDA_SUCCESS && at > 0) Driver::get().unmap(address(), at);
@@ -166,17 +200,18 @@ class SharedRange final : public DeviceRange {
   }
 
   int device_;
+  bool inFabric_;
   std::string whose_;
 };
 
-std::size_t wholeBytes(std::size_t bytes, int device, const std::string& whose) {
-  const auto piece = static_cast<std::int64_t>(granularityOf(device, whose));
+std::size_t wholeBytes(std::size_t bytes, const CUmemAllocationProp& properties, const std::string& whose) {
+  const auto piece = static_cast<std::int64_t>(granularityOf(properties, whose));
   return static_cast<std::size_t>(roundUp(static_cast<std::int64_t>(bytes), piece));
 }
 
 }  // namespace
 
-std::shared_ptr<DeviceRange> reserveDevice(std::size_t bytes, int device, std::string* why) {
+std::shared_ptr<DeviceRange> reserveDevice(std::size_t bytes, int device, bool inFabric, std::string* why) {
   const DeviceScope scope(device);
   const auto lacks = [&](const char* what) {
     *why = what;
@@ -192,7 +227,8 @@ std::shared_ptr<DeviceRange> reserveDevice(std::size_t bytes, int device, std::s
   }
   try {
     const std::string whose = "the window";
-    return std::make_shared<SharedRange>(wholeBytes(bytes, device, whose), device, whose);
+    const std::size_t whole = wholeBytes(bytes, propertiesOf(device, inFabric), whose);
+    return std::make_shared<SharedRange>(whole, device, inFabric, whose);
   } catch (const Error& error) {
     *why = error.what();
     return nullptr;
@@ -204,7 +240,40 @@ std::shared_ptr<DeviceRange> reserveForPeer(std::size_t bytes, int device, const
   if (!Driver::get().whole) {
     throw Error(moeCudaError, "cannot map " + whose + ": the driver has no virtual memory management");
   }
-  return std::make_shared<SharedRange>(bytes, device, whose);
+  return std::make_shared<SharedRange>(bytes, device, false, whose);
+}
+
+std::shared_ptr<const FabricHandle> makeFabricSample(int device, std::string* why) {
+  struct Sample {
+    Handle memory;
+    FabricHandle handle;
+  };
+  const DeviceScope scope(device);
+  if (!Driver::get().whole || !has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, device)) {
+    *why = "the device cannot share memory by handles of the fabric";
+    return nullptr;
+  }
+  try {
+    const std::string whose = "memory for the fabric";
+    const CUmemAllocationProp properties = propertiesOf(device, true);
+    Handle memory = create(granularityOf(properties, whose), properties, whose);
+    const FabricHandle handle = exportToFabric(memory, whose);
+    const auto sample = std::make_shared<Sample>(Sample{std::move(memory), handle});
+    return {sample, &sample->handle};
+  } catch (const Error& error) {
+    *why = error.what();
+    return nullptr;
+  }
+}
+
+std::string whyNotImported(const FabricHandle& handle, int device) {
+  const DeviceScope scope(device);
+  try {
+    import(handle, "its memory");
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 }  // namespace moe

@@ -8,8 +8,9 @@ namespace moe {
 // Whether kernels use the GPU's bulk-copy engine.
 enum class Bulk : std::int32_t { automatic = 0, on = 1, off = 2 };
 
-// How processes map GPU windows: by file descriptors, or by CUDA IPC. `automatic` takes the first that works.
-enum class WindowSharing : std::int32_t { automatic = 0, fd = 1, ipc = 2 };
+// How processes map GPU windows: by file descriptors, by CUDA IPC, or by handles of the NVLink fabric. `automatic`
+// takes descriptors where they work, with handles of the fabric for other hosts, and else CUDA IPC.
+enum class WindowSharing : std::int32_t { automatic = 0, fd = 1, ipc = 2, fabric = 3 };
 
 struct HostOptions {
   HostSimd simd = HostSimd::automatic;

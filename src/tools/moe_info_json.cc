@@ -22,6 +22,8 @@ nlohmann::ordered_json gpusJson(const Report& report) {
                     {"compute", fmt::format("{}.{}", gpu.computeMajor, gpu.computeMinor)},
                     {"multiprocessors", gpu.multiprocessors},
                     {"nvlinks", gpu.nvlinks},
+                    {"fabric", gpu.fabric},
+                    {"imex_channel", report.topology.gpus.imexChannel},
                     {"nics", nicsOf(report, gpu)}});
   }
   return json;

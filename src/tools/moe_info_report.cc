@@ -21,6 +21,15 @@ std::string nodeText(int numaNode) {
   return numaNode < 0 ? "" : fmt::format(", NUMA node {}", numaNode);
 }
 
+std::string fabricText(const topology::GpuInventory& gpus) {
+  const auto inFabric = [](const Gpu& gpu) { return !gpu.fabric.empty(); };
+  if (std::none_of(gpus.gpus.begin(), gpus.gpus.end(), inFabric)) return "";
+  return fmt::format("NVLink fabric: {}\n",
+                     gpus.imexChannel ? "ranks of a clique share memory, also between hosts"
+                                      : "no channel of the IMEX service (/dev/nvidia-caps-imex-channels), so memory is "
+                                        "not shared between hosts");
+}
+
 std::string gpusText(const Report& report) {
   const topology::Topology& topology = report.topology;
   if (topology.gpus.gpus.empty()) return fmt::format("GPUs: none ({})\n", topology.gpus.reason);
@@ -28,13 +37,14 @@ std::string gpusText(const Report& report) {
       fmt::format("GPUs: {}, CUDA driver {}\n", topology.gpus.gpus.size(), driverText(topology.gpus.driverVersion));
   for (const Gpu& gpu : topology.gpus.gpus) {
     const std::vector<std::string> nics = nicsOf(report, gpu);
-    text += fmt::format("  {}: {}, {:.0f} GiB, compute {}.{}, {} multiprocessors, {}{}{}{}\n", gpu.ordinal, gpu.name,
+    text += fmt::format("  {}: {}, {:.0f} GiB, compute {}.{}, {} multiprocessors, {}{}{}{}{}\n", gpu.ordinal, gpu.name,
                         static_cast<double>(gpu.memoryBytes) / kGib, gpu.computeMajor, gpu.computeMinor,
                         gpu.multiprocessors, gpu.busId, nodeText(gpu.numaNode),
                         gpu.nvlinks > 0 ? fmt::format(", {} NVLinks", gpu.nvlinks) : "",
+                        gpu.fabric.empty() ? "" : ", fabric " + gpu.fabric,
                         nics.empty() ? "" : fmt::format(", adapter {}", fmt::join(nics, " ")));
   }
-  return text;
+  return text + fabricText(topology.gpus);
 }
 
 const char* linkName(const GpuLink& link) {

@@ -106,6 +106,7 @@ void addNvlinks(GpuInventory& inventory) {
   for (std::size_t from = 0; from < inventory.gpus.size(); ++from) {
     Gpu& gpu = inventory.gpus[from];
     gpu.nvlinks = nvml->activeNvlinks(gpu.busId);
+    if (const auto clique = nvml->fabricClique(gpu.busId)) gpu.fabric = describe(*clique);
     for (std::size_t to = 0; to < inventory.gpus.size(); ++to) {
       if (from != to) inventory.links[from][to].nvlink = nvml->connectedByNvlink(gpu.busId, inventory.gpus[to].busId);
     }
@@ -114,8 +115,9 @@ void addNvlinks(GpuInventory& inventory) {
 
 }  // namespace
 
-GpuInventory findGpus(const std::filesystem::path& sys) {
+GpuInventory findGpus(const std::filesystem::path& sys, const std::filesystem::path& dev) {
   GpuInventory inventory;
+  inventory.imexChannel = !listNames(dev / "nvidia-caps-imex-channels").empty();
   Driver driver;
   if (!driver.library.found()) {
     inventory.reason = "libcuda.so.1 not found: no NVIDIA driver on this machine";

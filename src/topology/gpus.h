@@ -26,6 +26,7 @@ struct Gpu {
   int computeMinor = 0;
   int multiprocessors = 0;
   int nvlinks = 0;            // active links
+  std::string fabric;         // its clique on an NVLink fabric that joins hosts; empty: none
   bool dmaBuf = false;        // its memory can be given to adapters without nvidia_peermem
   bool ordersWrites = false;  // its kernels see adapters' writes in the order of arrival
 };
@@ -42,9 +43,10 @@ struct GpuInventory {
   int driverVersion = 0;                    // version of the CUDA driver interface: 13000 is 13.0; 0 if there is no
                                             // driver
   std::string reason;                       // why there are no GPUs; otherwise empty
+  bool imexChannel = false;                 // the IMEX service lets this process share memory with other hosts
 };
 
 // Never throws because the machine lacks something; `reason` says what.
-GpuInventory findGpus(const std::filesystem::path& sys);
+GpuInventory findGpus(const std::filesystem::path& sys, const std::filesystem::path& dev = "/dev");
 
 }  // namespace moe::topology

@@ -1,5 +1,5 @@
-// A window in GPU memory. Processes map it by a file descriptor or, if the caller allocates it or the driver lacks
-// that, by CUDA IPC. Threads of one process use its address.
+// A window in GPU memory. Processes map it by a file descriptor, those of other hosts by a handle of the NVLink fabric.
+// If the caller allocates it or the driver lacks that, they map it by CUDA IPC. Threads of one process use its address.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -29,16 +29,20 @@ std::uint8_t* allocationOf(std::uint8_t* pointer) {
 
 class CudaWindow final : public Window {
  public:
-  CudaWindow(std::size_t bytes, const Allocator& allocator, int device, WindowSharing sharing)
-      : bytes_(bytes), device_(device) {
+  CudaWindow(std::size_t bytes, const Allocator& allocator, int device, WindowSharing sharing, bool inFabric)
+      : bytes_(bytes), device_(device), inFabric_(inFabric) {
+    fabricFirst_ = sharing == WindowSharing::fabric;
     if (!allocator && sharing != WindowSharing::ipc && share()) return;
     callers_ = static_cast<bool>(allocator);
     if (callers_) why_ = "the caller allocates it";
     if (sharing == WindowSharing::fd) throw Error(moeUnsupported, "MOECOMM_WINDOW is fd, but " + why_);
+    if (fabricFirst_) throw Error(moeUnsupported, "MOECOMM_WINDOW is fabric, but " + why_);
     memory_ = allocateDevice(bytes, allocator, moeMemoryWindow, device);
   }
 
   std::string sharing() const override {
+    if (fabric_)
+      return fabricFirst_ ? "a handle of the NVLink fabric" : "a file descriptor or a handle of the NVLink fabric";
     if (range_) return Window::sharing();
     return why_.empty() ? "CUDA IPC" : "CUDA IPC, as " + why_;
   }
@@ -51,6 +55,8 @@ class CudaWindow final : public Window {
     card->sharedOwner = reinterpret_cast<std::uint64_t>(&memory_);
     card->bytes = bytes_;
     card->sharedBytes = rangeBytes();
+    card->inFabric = fabric_ ? 1 : 0;
+    card->fabricHandle = fabric_.value_or(FabricHandle{});
     if (range_) return;
     cudaIpcMemHandle_t handle{};
     checkCuda(cudaIpcGetMemHandle(&handle, memory_.get()), "cannot export the window (cudaIpcGetMemHandle)");
@@ -62,16 +68,17 @@ class CudaWindow final : public Window {
   PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd& fetch) const override {
     const DeviceScope scope(device_);
     const std::string whose = "the window of rank " + std::to_string(rank);
-    requireSameHost(rank, mine, peer);
     if (mine.host.sameProcess(peer.host)) {
       allowAccess(rank, peer.device);
       return openSameProcess(peer);
     }
     if (peer.sharedBytes != 0) {
+      const MemoryHandle handle = handleOf(rank, mine, peer, fetch);
       const std::shared_ptr<AddressRange> range = reserveForPeer(peer.sharedBytes, device_, whose);
-      range->map(fetch(rank).get());
-      return {memoryOf(range), moeTransportCudaIpc, range};
+      range->map(handle);
+      return {memoryOf(range), transportOf(handle, moeTransportCudaIpc), range};
     }
+    requireSameHost(rank, mine, peer);
     cudaIpcMemHandle_t handle;
     std::memcpy(&handle, peer.ipcHandle.data(), sizeof handle);
     void* base = nullptr;
@@ -103,25 +110,29 @@ class CudaWindow final : public Window {
   }
 
   void takeAnew() override {
-    Fd fd = shared_->mapNew();
+    ExportedMemory exported = shared_->mapNew();
     try {
       clearDevice(range_->base(), bytes_, device_);
     } catch (...) {
       range_->unmap();
       throw;
     }
-    fd_ = std::move(fd);
+    keep(std::move(exported));
   }
 
  private:
-  // False, and why_ says why, if there is no memory that a descriptor shares.
+  void keep(ExportedMemory exported) {
+    fd_ = std::move(exported.fd);
+    fabric_ = exported.fabric;
+  }
+
+  // False, and why_ says why, if there is no memory that a handle shares.
   bool share() {
-    shared_ = reserveDevice(bytes_, device_, &why_);
+    shared_ = reserveDevice(bytes_, device_, inFabric_, &why_);
     if (!shared_) return false;
     range_ = shared_;
     try {
-      Fd fd = shared_->mapNew();
-      fd_ = std::move(fd);
+      keep(shared_->mapNew());
     } catch (const Error& error) {
       why_ = error.what();
       range_.reset();
@@ -150,6 +161,8 @@ class CudaWindow final : public Window {
 
   std::size_t bytes_;
   int device_;
+  bool inFabric_;
+  std::optional<FabricHandle> fabric_;
   bool callers_ = false;                 // the caller allocates the window
   std::shared_ptr<DeviceRange> shared_;  // range_; NULL: the window is shared by IPC
   std::string why_;                      // why it is
@@ -157,9 +170,9 @@ class CudaWindow final : public Window {
 
 }  // namespace
 
-std::unique_ptr<Window> makeCudaWindow(std::size_t bytes, const Allocator& allocator, int device,
-                                       WindowSharing sharing) {
-  return std::make_unique<CudaWindow>(bytes, allocator, device, sharing);
+std::unique_ptr<Window> makeCudaWindow(std::size_t bytes, const Allocator& allocator, int device, WindowSharing sharing,
+                                       bool inFabric) {
+  return std::make_unique<CudaWindow>(bytes, allocator, device, sharing, inFabric);
 }
 
 }  // namespace moe

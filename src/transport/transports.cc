@@ -35,6 +35,8 @@ const char* nameOfTransport(int kind) {
       return "shared memory";
     case moeTransportCudaIpc:
       return "CUDA IPC";
+    case moeTransportFabric:
+      return "NVLink fabric";
     case moeTransportTcp:
       return "TCP";
     case moeTransportVerbs:

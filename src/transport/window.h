@@ -1,5 +1,6 @@
 // The symmetric window: this rank's part of it, and how it reaches the peers' parts. There is one implementation per
-// way of sharing memory: host (memfd) and cuda (file descriptor or IPC). Threads of one process use a window's address.
+// kind of memory: host (memfd) and cuda (file descriptor, handle of the NVLink fabric, or IPC). Threads of one process
+// use a window's address.
 #pragma once
 
 #include <sched.h>
@@ -42,7 +43,9 @@ struct WindowCard {
   std::uint64_t sharedOwner = 0;
   std::array<std::uint8_t, 64> ipcHandle{};
   std::uint64_t ipcOffset = 0;
-  std::uint64_t sharedBytes = 0;  // bytes of GPU memory that is mapped by its file descriptor; 0: mapped by IPC
+  std::uint64_t sharedBytes = 0;  // bytes of GPU memory that is mapped by a MemoryHandle; 0: mapped by IPC
+  std::int32_t inFabric = 0;      // 1: the memory has a handle of the fabric
+  FabricHandle fabricHandle{};
   std::uint64_t bytes = 0;
   ProcessorMask processors{};  // processors of the thread that makes the communicator
 };
@@ -76,6 +79,12 @@ class Window {
   virtual std::string sharing() const { return "a file descriptor"; }
   // Fills in how peers reach this window.
   virtual void describe(WindowCard* card) const = 0;
+  // What maps the window of `rank` here, if it has a MemoryHandle. Throws moeUnsupported if this host cannot map it.
+  MemoryHandle handleOf(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd& fetch) const {
+    if (peer.inFabric != 0 && (fabricFirst_ || !mine.host.sameHost(peer.host))) return peer.fabricHandle;
+    requireSameHost(rank, mine, peer);
+    return fetch(rank);
+  }
   // Maps the window of `rank`. Throws moeUnsupported if it cannot be reached by loads and stores.
   virtual PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd& fetch) const = 0;
 
@@ -104,7 +113,7 @@ class Window {
   static void requireSameHost(int rank, const WindowCard& mine, const WindowCard& peer) {
     if (mine.host.sameHost(peer.host)) return;
     throw Error(moeUnsupported, "rank " + std::to_string(rank) +
-                                    " is on another host, but in this domain: config.domainSize is too large");
+                                    " is on another host, and its window has no handle of the NVLink fabric");
   }
   PeerWindow openSameProcess(const WindowCard& peer) const {
     // The card is bytes, so the address travels as a number.
@@ -112,13 +121,20 @@ class Window {
             moeTransportDirect};
   }
 
+  // The moeTransport value of memory that `handle` maps; `local`: that of a descriptor.
+  static int transportOf(const MemoryHandle& handle, int local) {
+    return std::holds_alternative<FabricHandle>(handle) ? moeTransportFabric : local;
+  }
+
   Memory memory_;
   std::shared_ptr<AddressRange> range_;  // NULL: the memory is fixed
   Fd fd_;                                // of the range's memory
+  bool fabricFirst_ = false;             // windows of this host, too, are mapped by their handles of the fabric
 };
 
 std::unique_ptr<Window> makeHostWindow(std::size_t bytes, const Allocator& allocator);
-std::unique_ptr<Window> makeCudaWindow(std::size_t bytes, const Allocator& allocator, int device,
-                                       WindowSharing sharing);
+// `inFabric`: the window has a handle of the fabric, unless it is shared by CUDA IPC.
+std::unique_ptr<Window> makeCudaWindow(std::size_t bytes, const Allocator& allocator, int device, WindowSharing sharing,
+                                       bool inFabric = false);
 
 }  // namespace moe

@@ -403,6 +403,7 @@ std::string wrongAttempts(const Options& o, const moeUniqueId_t& id) {
 }
 
 moeResult_t join(const Options& o, moeComm_t* comm, std::string* problem) {
+  ::setenv("MOECOMM_RANK", std::to_string(o.rank).c_str(), 1);  // rack.cc reads it
   const Board board(o.directory);
   const moeConfig_t config = configOf();
   if (o.round < 0) {

@@ -99,7 +99,10 @@ class Survivor {
       everStopped_ += static_cast<int>(stopped_.size());
       MOE_EXPECT_OK(moeCommSetTimeout(context_.comm, stopped_.empty() ? kTimeoutMs : kStoppedMs), context_);
       if (!meet(turns++)) return fail("somebody does not come");
-      for (const Loss& loss : turn) planned_.push_back(loss.rank);
+      for (const Loss& loss : turn) {
+        planned_.push_back(loss.rank);
+        if (!loss.leaves && !loss.stops) killed_.push_back(loss.rank);
+      }
       const auto own = std::find_if(turn.begin(), turn.end(), [&](const Loss& loss) { return loss.rank == o_.rank; });
       if (own != turn.end()) return endLater(*own), false;
       if (!loseAll()) return false;
@@ -193,6 +196,17 @@ class Survivor {
     return good;
   }
 
+  // A killed rank of another host (support/api/rack.cc) may run on, as far as this one can know.
+  bool mayStore(const std::vector<std::int32_t>& lost) const {
+    const char* rack = std::getenv("MOECOMM_RACK");
+    const int ranksPerHost = rack != nullptr ? std::atoi(rack) : o_.nranks;
+    return std::any_of(lost.begin(), lost.end(), [&](int rank) {
+      const bool isNew = std::find(context_.lost.begin(), context_.lost.end(), rank) == context_.lost.end();
+      const bool killed = std::find(killed_.begin(), killed_.end(), rank) != killed_.end();
+      return isNew && killed && rank / ranksPerHost != o_.rank / ranksPerHost;
+    });
+  }
+
   // Each survivor sends the signal, which hurts nobody.
   void signalStopped(int signal) const {
     for (const int rank : stopped_) {
@@ -247,6 +261,8 @@ class Survivor {
       longestMs_ = std::max(longestMs_, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
       ++recoveries_;
       lost.resize(static_cast<std::size_t>(recovery.losses));
+      if (recovery.memoryFresh == 0 && mayStore(lost))
+        return fail("windows have the memory to which a lost rank stores");
       context_.lost.assign(lost.begin(), lost.end());
       if (recovery.memoryFresh != 0) wakeStopped();
       if (!keepsMemory(recovery.memoryFresh != 0)) return fail("window memory has other contents");
@@ -262,7 +278,7 @@ class Survivor {
   Calls ht_, ll_;
   std::uint8_t* marks_ = nullptr;
   std::vector<std::unique_ptr<MoeStep>> steps_;
-  std::vector<int> planned_;
+  std::vector<int> planned_, killed_;
   std::vector<std::int32_t> stopped_;
   int recoveries_ = 0, made_ = 0, stoppedTries_ = 0, evictions_ = 0, everStopped_ = 0;
   double longestMs_ = 0;

@@ -109,6 +109,16 @@ TEST(MoeInfo, TellsBackendsAndLinks) {
   }
 }
 
+TEST(MoeInfo, TellsWhetherAFabricJoinsHosts) {
+  tools::Report report = twoGpuReport();
+  EXPECT_EQ(toText(report).find("fabric"), std::string::npos);
+  report.topology.gpus.gpus[0].fabric = report.topology.gpus.gpus[1].fabric = "2a2a.7";
+  EXPECT_NE(toText(report).find(", fabric 2a2a.7\n"), std::string::npos) << toText(report);
+  EXPECT_NE(toText(report).find("NVLink fabric: no channel of the IMEX service"), std::string::npos);
+  report.topology.gpus.imexChannel = true;
+  EXPECT_NE(toText(report).find("NVLink fabric: ranks of a clique share memory"), std::string::npos);
+}
+
 NicPort portNamed(const std::string& nic, const std::string& fault) {
   NicPort port;
   port.name.nic = nic;

@@ -129,7 +129,7 @@ TEST(HostWindow, IsMappedAnewByPeersAtTheSameAddresses) {
   EXPECT_FALSE(mappingAt(at).accessible);
   theirs->giveBack();
   theirs->takeAnew();
-  peer.range->map(fetch(1).get());
+  peer.range->map(fetch(1));
   EXPECT_EQ(at[5], 0);
   at[6] = 8;
   EXPECT_EQ(theirs->base()[6], 8);
@@ -157,9 +157,11 @@ TEST(HostWindow, AnewMapsOnlyAFileOfTheSameSizeThatIsSealed) {
   const auto fetch = [&](int) { return Fd(::fcntl(theirs->fd(), F_DUPFD_CLOEXEC, 0)); };
   const PeerWindow peer = mine->open(1, cardOf(*mine, 100), cardOf(*theirs, 101), fetch);
   peer.range->unmap();
-  EXPECT_EQ(outcomeOf([&] { peer.range->map(fileOf(kWindowBytes, 0).get()); }).result, moeRemoteError);
-  const Fd small = fileOf(4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  EXPECT_EQ(outcomeOf([&] { peer.range->map(small.get()); }).result, moeRemoteError);
+  EXPECT_EQ(outcomeOf([&] { peer.range->map(fileOf(kWindowBytes, 0)); }).result, moeRemoteError);
+  constexpr int kSealed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  EXPECT_EQ(outcomeOf([&] { peer.range->map(fileOf(4096, kSealed)); }).result, moeRemoteError);
+  EXPECT_EQ(outcomeOf([&] { peer.range->map(FabricHandle{}); }).sentence,
+            "the window of rank 1 is host memory, which has no handle of the fabric");
   EXPECT_FALSE(mappingAt(peer.memory.get()).accessible);
 }
 

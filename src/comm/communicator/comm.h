@@ -143,6 +143,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   friend class CommInit;
   friend class CommSleep;
   friend class CommRecovery;
+  friend class WindowMemory;
   struct Owned {
     std::shared_ptr<void> handle;
     void (*voidRoute)(void*);

@@ -8,12 +8,14 @@
 #include "bootstrap/group/unique_id.h"
 #include "comm/communicator/agreed_values.h"
 #include "comm/communicator/comm.h"
+#include "comm/communicator/domains.h"
 #include "comm/communicator/newcomer.h"
 #include "comm/communicator/rounds.h"
 #include "comm/config/config.h"
 #include "comm/config/tuning_file.h"
 #include "comm/recorder/watch.h"
 #include "device/view/window_layout.h"
+#include "transport/reach.h"
 #include "transport/transports.h"
 
 namespace moe {
@@ -128,49 +130,89 @@ class CommInit {
                        comm_->rank() == 0 ? ", " + path : "");
   }
 
-  // Domains are consecutive ranks, all of the same size. By default a domain has as many ranks as possible that share a
-  // host.
+  // By default domains are as large as ranks reach each other.
   void chooseDomains() {
-    const int nranks = comm_->nranks();
-    self_ = bootstrap::HostIdentity::current();
-    const auto all = comm_->bootstrap_->allGather(asBytes(self_));
-    std::vector<bootstrap::HostIdentity> hosts;
-    for (int rank = 0; rank < nranks; ++rank)
-      hosts.push_back(readCard<bootstrap::HostIdentity>(all[static_cast<std::size_t>(rank)], rank));
-    sharesClock_ = std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host.sameKernel(hosts[0]); });
-    const auto shareHosts = [&](int size) {
-      for (int rank = 0; rank < nranks; ++rank) {
-        const int first = rank / size * size;
-        if (!hosts[static_cast<std::size_t>(rank)].sameHost(hosts[static_cast<std::size_t>(first)])) return false;
-      }
-      return true;
-    };
-    int size = domainSizeOf(nranks, comm_->config_);
+    gatherPlaces();
+    const ReachTable reach = gatherReach();
+    int size = domainSizeOf(comm_->nranks(), comm_->config_);
     if (comm_->config_.domainSize == 0) {
-      while (nranks % size != 0 || !shareHosts(size)) --size;
-    } else if (!shareHosts(size)) {
-      throw AgreedError(
-          moeInvalidUsage,
-          fmt::format(
-              "moeCommInit: config.domainSize is {}, but a domain of that many consecutive ranks spans several hosts",
-              size));
+      size = largestDomains(reach);
+    } else if (const auto apart = apartInDomains(reach, size)) {
+      const auto [from, to] = *apart;
+      throw AgreedError(moeInvalidUsage,
+                        fmt::format("moeCommInit: config.domainSize is {}, but rank {} does not reach the memory of "
+                                    "rank {}, {}",
+                                    size, from, to,
+                                    placeOf(from).host.sameHost(placeOf(to).host) ? "whose GPU it has no access to"
+                                                                                  : "which is on another host"));
     }
-    comm_->room_.shape = shapeOf(nranks, size, comm_->config_);
+    comm_->room_.shape = shapeOf(comm_->nranks(), size, comm_->config_);
     for (int rank = comm_->rank() / size * size, end = rank + size; rank < end; ++rank) {
-      sharesProcess_ =
-          sharesProcess_ || (rank != comm_->rank() && self_.sameProcess(hosts[static_cast<std::size_t>(rank)]));
+      sharesProcess_ = sharesProcess_ || (rank != comm_->rank() && self_.sameProcess(placeOf(rank).host));
     }
     // The data that combines put over the rails have one generation.
     if (comm_->room_.shape.domains() > 1) comm_->room_.operations = OutstandingOperations(1);
   }
+
+  void gatherPlaces() {
+    const PlaceCard mine = ownPlace();
+    const auto all = comm_->bootstrap_->allGather(asBytes(mine));
+    for (int rank = 0; rank < comm_->nranks(); ++rank)
+      places_.push_back(readCard<PlaceCard>(all[static_cast<std::size_t>(rank)], rank));
+    sharesClock_ = std::all_of(places_.begin(), places_.end(),
+                               [&](const auto& place) { return place.host.sameKernel(places_[0].host); });
+    if (comm_->nranks() > 1) forgetFabricOfThreads();
+  }
+
+  // Threads of one process share their windows by address, so these have no handle of the fabric.
+  void forgetFabricOfThreads() {
+    for (PlaceCard& place : places_) {
+      if (place.inFabric == 0) continue;
+      const auto sharers = std::count_if(places_.begin(), places_.end(),
+                                         [&](const PlaceCard& other) { return other.host.sameProcess(place.host); });
+      if (sharers > 1) place.inFabric = 0;
+    }
+  }
+
+  ReachTable gatherReach() {
+    Comm& comm = *comm_;
+    std::vector<std::uint8_t> mine;
+    for (int rank = 0; rank < comm.nranks(); ++rank) {
+      std::string why;
+      const bool reached = rank == comm.rank() || reach_->reaches(placeOf(rank), &why);
+      mine.push_back(reached ? 1 : 0);
+      if (!reached && !why.empty())
+        comm.log_->write(moeLogInfo, "init", "does not reach the memory of rank {}: {}", rank, why);
+    }
+    ReachTable all = comm.bootstrap_->allGather(mine);
+    for (int rank = 0; rank < comm.nranks(); ++rank) {
+      if (all[static_cast<std::size_t>(rank)].size() != mine.size()) throwOtherVersion(rank);
+    }
+    return all;
+  }
+
+  PlaceCard ownPlace() {
+    const Comm& comm = *comm_;
+    const auto sharing = static_cast<WindowSharing>(comm.config_.window);
+    reach_ = comm.backend_->kind() == moeBackendCuda
+                 ? makeCudaReach(comm.backend_->device(), sharing, static_cast<bool>(comm.allocator()))
+                 : makeHostReach();
+    if (const std::string why = reach_->whyOutsideFabric(); !why.empty())
+      comm.log_->write(moeLogInfo, "init", "the NVLink fabric is not used: {}", why);
+    PlaceCard place = reach_->place();
+    self_ = place.host;
+    return place;
+  }
+  const PlaceCard& placeOf(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
 
   // Ranks that are threads of one process use each other's windows by address. A device reaches another device's memory
   // in this way only if that memory is not shared by a descriptor.
   WindowSharing windowSharing() const {
     const auto wanted = static_cast<WindowSharing>(comm_->config_.window);
     if (!sharesProcess_) return wanted;
-    if (wanted != WindowSharing::fd) return WindowSharing::ipc;
-    throw Error(moeUnsupported, "MOECOMM_WINDOW is fd, but ranks of this domain are threads of one process");
+    if (wanted == WindowSharing::automatic || wanted == WindowSharing::ipc) return WindowSharing::ipc;
+    throw Error(moeUnsupported, fmt::format("MOECOMM_WINDOW is {}, but ranks of this domain are threads of one process",
+                                            wanted == WindowSharing::fd ? "fd" : "fabric"));
   }
 
   void makeWindow() {
@@ -180,9 +222,7 @@ class CommInit {
     comm.room_.view.at = static_cast<const WindowLayout&>(plan);
     farLayout_ = plan.far;
     const auto bytes = static_cast<std::size_t>(comm.room_.view.at.totalBytes);
-    comm.room_.window = comm.backend_->kind() == moeBackendCuda
-                            ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device(), windowSharing())
-                            : makeHostWindow(bytes, comm.allocator());
+    comm.room_.window = reach_->makeWindow(bytes, comm.allocator(), windowSharing());
     comm.log_->write(moeLogDebug, "init", "processes map the window by {}", comm.room_.window->sharing());
     comm.heap_ =
         std::make_shared<WindowHeap>(comm.room_.window->memory(), comm.room_.view.at.heap,
@@ -354,8 +394,7 @@ class CommInit {
                               "rank, for which there must be one domain",
                               comm.config_.domainSize));
     }
-    self_ = bootstrap::HostIdentity::current();
-    sharesClock_ = true;  // a domain is on one host
+    ownPlace();
     comm.room_.shape = shapeOf(comm.nranks(), comm.nranks(), comm.config_);
     makeWindow();
     if (const std::string why = comm.room_.window->whyFixed(); !why.empty()) {
@@ -409,6 +448,8 @@ class CommInit {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::unique_ptr<Comm> comm_;
   RemoteLayout farLayout_{};
+  std::unique_ptr<Reach> reach_;
+  std::vector<PlaceCard> places_;  // of all ranks; empty in a newcomer
   bootstrap::HostIdentity self_{};
   bool sharesProcess_ = false;  // with a rank of its domain
   bool sharesClock_ = false;    // all ranks run on one kernel

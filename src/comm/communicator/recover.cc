@@ -120,9 +120,8 @@ class CommRecovery {
   }
   void mapNewcomers() {
     for (const bootstrap::Newcomer& newcomer : newcomers_) {
-      AddressRange& range = *memory_.rangeOf(newcomer.rank);
-      range.unmap();
-      range.map(group().fetchFdFrom(newcomer.rank, end_).get());
+      memory_.rangeOf(newcomer.rank)->unmap();
+      memory_.mapPeer(newcomer.rank, end_);
     }
   }
   // The words of handles are settled already.
@@ -231,7 +230,7 @@ class CommRecovery {
   };
 
   Agreement agree() {
-    Card mine{settlement_.endedIn(comm_.room_), {}, losses_.most, evictedRuns() || !memory_.whole() ? 1 : 0};
+    Card mine{settlement_.endedIn(comm_.room_), {}, losses_.most, lostMayStore() || !memory_.whole() ? 1 : 0};
     std::copy_n(comm_.room_.llHandles, kLlSetsMax, mine.llHandles);
     const auto cards = group().allGather(asBytes(mine), kCall);
     std::vector<EndedOperations> all;
@@ -274,13 +273,18 @@ class CommRecovery {
   bool isEvicted(int rank) const {
     return std::find(losses_.evicted.begin(), losses_.evicted.end(), rank) != losses_.evicted.end();
   }
-  // Whether an evicted rank may still store to this rank's window.
-  bool evictedRuns() {
+  // Whether a lost rank may still store to this rank's window.
+  bool lostMayStore() {
     const std::vector<int> ranks = newlyLost();
-    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
-      const bool watched = bootstrap::canWatch(hostOf(comm_.rank()), hostOf(rank));
-      return isEvicted(rank) && !group().hasLeft(rank) && !(watched && hasEnded(rank, Deadline::after({})));
-    });
+    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return mayStore(rank); });
+  }
+  // A rank of another host may have lost only its connections. One of this host that was not evicted ends soon, and is
+  // awaited.
+  bool mayStore(int rank) {
+    if (group().hasLeft(rank)) return false;
+    const bootstrap::HostIdentity& own = hostOf(comm_.rank());
+    if (!own.sameKernel(hostOf(rank))) return true;
+    return isEvicted(rank) && !(bootstrap::canWatch(own, hostOf(rank)) && hasEnded(rank, Deadline::after({})));
   }
   bool hasEnded(int rank, Deadline deadline) const {
     return bootstrap::awaitEnd(hostOf(comm_.rank()), hostOf(rank), deadline);
@@ -321,6 +325,7 @@ class CommRecovery {
         memory_.giveBack();
         memory_.takeAnew();
       });
+      memory_.exchangeHandles(kCall);
       inRound([&] { memory_.mapPeers(end_); });
       memoryFresh_ = true;
     } catch (const AgreedError&) {

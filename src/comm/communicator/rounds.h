@@ -46,12 +46,14 @@ std::span<const std::uint8_t> asBytes(const Card& card) {
   return {reinterpret_cast<const std::uint8_t*>(&card), sizeof(card)};
 }
 
+[[noreturn]] inline void throwOtherVersion(int rank) {
+  throw Error(moeInvalidUsage, fmt::format("moeCommInit: rank {} runs a different version of the library", rank));
+}
+
 template <class Card>
 Card readCard(const std::vector<std::uint8_t>& bytes, int rank) {
   Card card;
-  if (bytes.size() != sizeof card) {
-    throw Error(moeInvalidUsage, fmt::format("moeCommInit: rank {} runs a different version of the library", rank));
-  }
+  if (bytes.size() != sizeof card) throwOtherVersion(rank);
   std::memcpy(&card, bytes.data(), sizeof card);
   return card;
 }

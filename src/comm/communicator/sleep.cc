@@ -30,6 +30,7 @@ class CommSleep {
     reporting([&] {
       try {
         inRound([&] { takeMemory(); });
+        memory_.exchangeHandles(call_);
         inRound([&] { memory_.mapPeers(deadline()); });
       } catch (const AgreedError&) {  // one rank has no memory, so all stay asleep
         memory_.giveUp();

@@ -8,6 +8,7 @@
 
 #include "bootstrap/group/bootstrap.h"
 #include "comm/communicator/comm.h"
+#include "comm/communicator/rounds.h"
 
 namespace moe {
 
@@ -28,12 +29,28 @@ class WindowMemory {
     comm_.room().window->takeAnew();
     group_.serveFd(comm_.room().window->fd());
   }
-  // When all ranks have taken theirs.
+  // When all ranks have taken theirs: tells the new handles of the fabric.
+  void exchangeHandles(const char* call) {
+    std::vector<Peer>& peers = comm_.peers_;
+    if (std::none_of(peers.begin(), peers.end(), [](const Peer& peer) { return peer.card.inFabric != 0; })) return;
+    WindowCard& mine = peers[static_cast<std::size_t>(comm_.rank())].card;
+    comm_.room().window->describe(&mine);
+    const auto all = group_.allGather(asBytes(mine.fabricHandle), call);
+    for (int rank = 0; rank < comm_.nranks(); ++rank) {
+      const auto i = static_cast<std::size_t>(rank);
+      if (!group_.isLost(rank)) peers[i].card.fabricHandle = readCard<FabricHandle>(all[i], rank);
+    }
+  }
+  // Then.
   void mapPeers(Deadline deadline) {
     for (int rank = 0; rank < comm_.nranks(); ++rank) {
-      if (AddressRange* range = rangeOf(rank); range != nullptr && !group_.isLost(rank))
-        range->map(group_.fetchFdFrom(rank, deadline).get());
+      if (rangeOf(rank) != nullptr && !group_.isLost(rank)) mapPeer(rank, deadline);
     }
+  }
+  // Maps a window, which is not mapped here.
+  void mapPeer(int rank, Deadline deadline) {
+    const auto fetch = [&](int from) { return group_.fetchFdFrom(from, deadline); };
+    rangeOf(rank)->map(comm_.room().window->handleOf(rank, cardOf(comm_.rank()), cardOf(rank), fetch));
   }
   // For all ranks, because one of them has got no memory.
   void giveUp() {
@@ -53,6 +70,8 @@ class WindowMemory {
   AddressRange* rangeOf(int rank) const { return comm_.peers()[static_cast<std::size_t>(rank)].window.range.get(); }
 
  private:
+  const WindowCard& cardOf(int rank) const { return comm_.peers()[static_cast<std::size_t>(rank)].card; }
+
   Comm& comm_;
   bootstrap::Bootstrap& group_;
 };

@@ -25,7 +25,7 @@ constexpr Choice choice(const char* word, Enum value) {
   return {word, static_cast<std::int32_t>(value)};
 }
 constexpr std::array kWindowSharings = {choice("auto", WindowSharing::automatic), choice("fd", WindowSharing::fd),
-                                        choice("ipc", WindowSharing::ipc)};
+                                        choice("ipc", WindowSharing::ipc), choice("fabric", WindowSharing::fabric)};
 constexpr std::array kHostSimds = {choice("auto", HostSimd::automatic), choice("none", HostSimd::none),
                                    choice("avx2", HostSimd::avx2), choice("avx512", HostSimd::avx512)};
 constexpr std::array kLinkLayers = {choice("auto", topology::LinkLayer::automatic),
@@ -78,10 +78,10 @@ const Setting kSettings[] = {
      &Config::stagingRows, &User::stagingRows},
     {"MOECOMM_HEAP_BYTES", "heapBytes", "0", "0 (no heap)", IntegerRange{0, Limits::kHeapBytes},
      "Bytes of this rank's window for moeMemAlloc.", &Config::heapBytes, &User::heapBytes},
-    {"MOECOMM_DOMAIN_SIZE", "domainSize", "0", "0 (the ranks of a host, if all hosts have equally many)",
+    {"MOECOMM_DOMAIN_SIZE", "domainSize", "0", "0 (as many as reach each other, in domains of one size)",
      IntegerRange{0, Limits::kRanks},
-     "Ranks of a domain, which reach each other by loads and stores. Less than a host has cuts it into several "
-     "domains.",
+     "Ranks of a domain, which reach each other by loads and stores: those of a host, or of a clique of the NVLink "
+     "fabric. Fewer than reach each other make several domains.",
      &Config::domainSize, &User::domainSize},
     {"MOECOMM_TRANSPORT", "transport", "auto", nullptr, std::span<const Choice>(kTransports),
      "What carries data between domains; auto takes the fastest that works.", &Config::transport, &User::transport},
@@ -113,9 +113,11 @@ const Setting kSettings[] = {
      &User::watchFolder},
     {"MOECOMM_BULK", nullptr, "auto", nullptr, std::span<const Choice>(kBulkChoices),
      "Use the GPU's bulk-copy engine; auto uses it where it exists.", &Config::bulk, None{}},
-    {"MOECOMM_WINDOW", nullptr, "auto", "auto (fd where the driver can)", std::span<const Choice>(kWindowSharings),
-     "How processes map each other's GPU memory: by file descriptors (fd), or by CUDA IPC (ipc).", &Config::window,
-     None{}},
+    {"MOECOMM_WINDOW", nullptr, "auto", "auto (fd where the driver can, and fabric between hosts)",
+     std::span<const Choice>(kWindowSharings),
+     "How processes map each other's GPU memory: by file descriptors (fd), by CUDA IPC (ipc), or by handles of the "
+     "NVLink fabric, on one host too (fabric).",
+     &Config::window, None{}},
     {"MOECOMM_HOST_THREADS", nullptr, "0", "0 (the processors of the rank's share, at most 8)",
      IntegerRange{0, HostOptions::kThreadsMax},
      "Host backend: threads that run one call, the caller's among them. Small calls take fewer.", &Config::hostThreads,
@@ -183,8 +185,9 @@ const Setting kSettings[] = {
 };
 
 // Variables that tests and their scripts read.
-constexpr const char* kTestVariables[] = {"MOECOMM_UPDATE_DOCS", "MOECOMM_SIM_SEED", "MOECOMM_RXE_VM_ACCEL",
-                                          "MOECOMM_RXE_VM_CACHE", "MOECOMM_RXE_VM_KERNEL"};
+constexpr const char* kTestVariables[] = {"MOECOMM_UPDATE_DOCS",  "MOECOMM_SIM_SEED",     "MOECOMM_RACK",
+                                          "MOECOMM_RACK_IMPORTS", "MOECOMM_RXE_VM_ACCEL", "MOECOMM_RXE_VM_CACHE",
+                                          "MOECOMM_RXE_VM_KERNEL"};
 
 std::string describeRange(const IntegerRange& range) {
   if (range.multiple == 1) return fmt::format("{} to {}", range.min, range.max);
