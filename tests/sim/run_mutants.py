@@ -57,7 +57,7 @@ SIM_ARGUMENTS = {
     "sim-row-size": ["--mishap", "row-size"],
     "sim-death": ["--mishap", "death"],
     "sim-decoder-death": ["--protocol", "ll", "--decoders", "--mishap", "death"],
-    "sim-ll-bad-index": ["--protocol", "ll", "--mishap", "bad-index"],
+    "sim-bad-index": ["--mishap", "bad-index"],
     "sim-twice": ["--mishap", "twice"],
     "sim-ht-twice": ["--protocol", "ht", "--mishap", "twice"],
     "sim-unready": ["--mishap", "unready"],
@@ -154,7 +154,7 @@ def job_seconds():
 
 def job_failure(job: str, program: pathlib.Path, seeds: int):
     """How the job failed, or None if it passed."""
-    arguments = ["--seeds", str(seeds), *SIM_ARGUMENTS[job]] if job in SIM_ARGUMENTS else []
+    arguments = [] if job in THREADS or job in QUEUES else ["--seeds", str(seeds), *SIM_ARGUMENTS[job]]
     environment = dict(os.environ, TSAN_OPTIONS="halt_on_error=1 exitcode=66", GTEST_FAIL_FAST="1")
     try:
         done = subprocess.run([str(program), *arguments], capture_output=True, timeout=job_seconds(), env=environment)

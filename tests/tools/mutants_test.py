@@ -2,10 +2,14 @@
 """Each planted bug of tests/sim/mutants.toml quotes a text that occurs once. run_mutants.py demands it too, but only
 after it has built for minutes."""
 import pathlib
+import sys
 import tomllib
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/sim"))
+import run_mutants  # noqa: E402
+
 MUTANTS = tomllib.loads((ROOT / "tests/sim/mutants.toml").read_text())["mutant"]
 
 
@@ -15,6 +19,10 @@ class MutantsTest(unittest.TestCase):
         for mutant in MUTANTS:
             with self.subTest(mutant["name"]):
                 self.assertEqual((ROOT / mutant["file"]).read_text().count(mutant["from"]), 1, mutant["file"])
+
+    def test_every_job_is_known(self):
+        jobs = {*run_mutants.THREADS, *run_mutants.QUEUES, *run_mutants.SIM_ARGUMENTS}
+        self.assertEqual({mutant["job"] for mutant in MUTANTS} - jobs, set())
 
     def test_names_are_not_used_twice(self):
         names = [mutant["name"] for mutant in MUTANTS]
