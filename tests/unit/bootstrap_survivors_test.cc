@@ -113,7 +113,9 @@ class Mortals {
     killer.join();
   }
 
+  // None of them sees the death of another one.
   void killAll(Children& children) const {
+    for (std::size_t i = 0; i < mortals_.size(); ++i) children.stop(static_cast<int>(i));
     for (std::size_t i = 0; i < mortals_.size(); ++i) children.kill(static_cast<int>(i));
   }
 
@@ -134,8 +136,8 @@ struct Deaths {
 };
 
 // The root; an inner rank; a leaf; the root and an inner rank; two hosts of eight ranks of which the first dies, so
-// that the neighbours of most ranks die with them; the same below an inner rank; all but the last, which is the only
-// one whose death is not found if its parent dies with it; one of two; all inner ranks.
+// that the neighbours of most ranks die with them; the same below an inner rank; the last rank with its parent, and
+// with all of its ancestors; all but the last; one of two; all inner ranks.
 class BootstrapSurvivors : public testing::TestWithParam<Deaths> {};
 
 TEST_P(BootstrapSurvivors, GoOn) {
@@ -159,8 +161,8 @@ TEST_P(BootstrapSurvivors, GoOn) {
 INSTANTIATE_TEST_SUITE_P(Cases, BootstrapSurvivors,
                          testing::Values(Deaths{4, {0}}, Deaths{40, {1}}, Deaths{40, {30}}, Deaths{40, {0, 1}},
                                          Deaths{16, {0, 1, 2, 3, 4, 5, 6, 7}}, Deaths{40, {1, 17, 39}},
-                                         Deaths{6, {0, 1, 2, 3, 4}}, Deaths{2, {0}}, Deaths{2, {1}},
-                                         Deaths{60, {0, 1, 2, 3}}));
+                                         Deaths{4, {0, 3}}, Deaths{40, {0, 2, 39}}, Deaths{6, {0, 1, 2, 3, 4}},
+                                         Deaths{2, {0}}, Deaths{2, {1}}, Deaths{60, {0, 1, 2, 3}}));
 
 // Ranks die one after the other, at random times while the others recover, which come at different times.
 TEST(BootstrapSurvivors, GoOnAfterDeathsWithinRecoveries) {

@@ -138,7 +138,7 @@ std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& option
                                         describe(contents.addresses) + serverOf(options), options.timeout.count()));
   }
 
-  if (options.rank == options.nranks - 1) listener.sockets.clear();  // a rank is dialled only by ranks above it
+  if (options.nranks == 1) listener.sockets.clear();  // others dial a rank to repair the tree, and to see if it lives
   std::unique_ptr<Node> node;
   try {
     node = std::make_unique<Node>(readTable(meeting.table(), contents.secret, options), std::move(listener.sockets));

@@ -111,7 +111,6 @@ std::unique_ptr<Node> joinAsNewcomer(const moeUniqueId_t& id, const Options& opt
     const IdContents contents = decodeUniqueId(id);
     Listener listener = listenTcp(ownAddresses(contents, options), 0);
     const Table found = readTable(awaitTable(contents, options, listener.addresses, card), options.nranks);
-    if (options.rank == options.nranks - 1) listener.sockets.clear();  // nobody dials the last rank
     Group group{options.rank, options.nranks, contents.secret, found.addresses, options.timeout, options.log};
     auto node = std::make_unique<Node>(std::move(group), std::move(listener.sockets));
     node->beginAs(found.generation, found.ranks);

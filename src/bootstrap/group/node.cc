@@ -224,8 +224,7 @@ bool Node::processEnded(int rank, bool goodbyesHeard) {
 }
 
 void Node::nobodyListens(int rank) {
-  const bool listens = rank < group_.nranks - 1;  // the last one never does
-  if (!listens || !collecting_ || losses_ == Losses::refused || left(rank) || died(rank)) return;
+  if (!collecting_ || losses_ == Losses::refused || left(rank) || died(rank)) return;
   learnDeath(rank,
              fmt::format("{} has died: rank {} finds that nobody listens at its addresses", nameOf(rank), group_.rank),
              nullptr);

@@ -58,8 +58,7 @@ class Reparent {
 };
 
 // Finds ranks that died unnoticed, because all their neighbours died with them. It connects to ranks that a collective
-// waits for, one after the other. A rank lives if somebody listens at its addresses. The last rank never listens, so
-// its death is not found. The root's collectives run it.
+// waits for, one after the other. A rank lives if somebody listens at its addresses. The root's collectives run it.
 class Probe {
  public:
   explicit Probe(Node& node) : node_(node) {}
