@@ -578,7 +578,7 @@ typedef struct moePeerInfo {
   int32_t domain;    /* index of the peer's domain */
   int32_t processId; /* the peer's process id on its host */
   int32_t device;    /* the peer's CUDA ordinal; -1 with the host backend */
-  int32_t reserved;
+  int32_t lost;      /* 1: the group goes on without it; its place is that of its last process */
   char hostName[64]; /* ends with a zero byte; a longer name is cut */
 } moePeerInfo_t;
 #define MOE_PEER_INFO_INITIALIZER              \

@@ -229,7 +229,7 @@ class moePeerInfo_t(Sized):
         ("domain", c_int32),
         ("processId", c_int32),
         ("device", c_int32),
-        ("reserved", c_int32),
+        ("lost", c_int32),
         ("hostName", c_char * 64),
     ]
 

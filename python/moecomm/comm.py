@@ -36,6 +36,7 @@ class Peer(NamedTuple):
     domain      index of the peer's domain
     process_id  the peer's, as its host numbers it
     device      the peer's CUDA ordinal; -1 with the host backend
+    lost        the group goes on without it; its place is that of its last process
     host_name   the peer's host; at most 63 bytes of its name"""
 
     rank: int
@@ -43,6 +44,7 @@ class Peer(NamedTuple):
     domain: int
     process_id: int
     device: int
+    lost: bool
     host_name: str
 
 
@@ -372,6 +374,7 @@ class Communicator(Membership):
             info.domain,
             info.processId,
             info.device,
+            info.lost != 0,
             info.hostName.decode(errors="replace"),
         )
 

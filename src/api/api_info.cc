@@ -45,6 +45,7 @@ moeResult_t moeCommGetPeerInfo(moeComm_t handle, int32_t peer, moePeerInfo_t* in
     result.domain = peer / comm->view().domainSize;
     result.processId = known.card.host.processId;
     result.device = known.card.device;
+    result.lost = std::count(comm->lost().begin(), comm->lost().end(), peer) > 0 ? 1 : 0;
     const auto& host = known.card.host.hostName;
     std::copy_n(host.begin(), std::min(host.size(), sizeof result.hostName - 1), result.hostName);
     moe::writeStruct(info, result, "info");

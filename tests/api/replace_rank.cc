@@ -124,6 +124,7 @@ class Member {
 
   bool run() {
     board_.put(fmt::format("process{}", o_.rank), ::getpid());
+    context_.lost = lostPeers(context_.comm, o_.nranks);  // ranks that were lost before this process came
     if (o_.round < 0) {
       createHandles();
       if (!expectRefusals() || !verify(0)) return false;
@@ -257,6 +258,7 @@ class Member {
     ++recoveries_;
     lost.resize(static_cast<std::size_t>(recovery.losses));
     context_.lost.assign(lost.begin(), lost.end());
+    if (lostPeers(context_.comm, o_.nranks) != context_.lost) return fail("moeCommGetPeerInfo has other lost ranks");
     return true;
   }
 

@@ -264,6 +264,7 @@ class Survivor {
       if (recovery.memoryFresh == 0 && mayStore(lost))
         return fail("windows have the memory to which a lost rank stores");
       context_.lost.assign(lost.begin(), lost.end());
+      if (lostPeers(context_.comm, o_.nranks) != context_.lost) return fail("moeCommGetPeerInfo has other lost ranks");
       if (recovery.memoryFresh != 0) wakeStopped();
       if (!keepsMemory(recovery.memoryFresh != 0)) return fail("window memory has other contents");
       const bool planned = std::includes(planned_.begin(), planned_.end(), lost.begin(), lost.end());

@@ -16,6 +16,17 @@ inline ::testing::AssertionResult says(const std::string& text, const std::strin
   return ::testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << "\"";
 }
 
+// The ranks that moeCommGetPeerInfo says are lost.
+inline std::vector<int> lostPeers(moeComm_t comm, int nranks) {
+  std::vector<int> lost;
+  for (int rank = 0; rank < nranks; ++rank) {
+    moePeerInfo_t peer = MOE_PEER_INFO_INITIALIZER;
+    EXPECT_EQ(moeCommGetPeerInfo(comm, rank, &peer), moeSuccess);
+    if (peer.lost != 0) lost.push_back(rank);
+  }
+  return lost;
+}
+
 inline moeHandleConfig_t handleOf(int mode, int layout) {
   moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
   config.experts = 4;
