@@ -138,7 +138,14 @@ step_rxe() {
 step_mutants() {
   local drawn=(--drawn)
   [ "$everything" = 0 ] || drawn=()
-  python3 tests/sim/run_mutants.py --work build/mutants --jobs "$jobs" "${drawn[@]}"
+  python3 tests/sim/run_mutants.py --work build/mutants --jobs "$jobs" "${drawn[@]}" || return
+  [ "$everything" = 0 ] || step_rules
+}
+
+# The same for the rules by which processes stay a group: a part of `mutants` with `--all`.
+step_rules() {
+  build_main moecomm_survivor_rank moecomm_replace_rank moecomm_api_tests moecomm_unit_tests moerun || return
+  python3 tests/api/rule_mutants.py "$main_build" --work build/mutants/rules
 }
 
 # The host backend for 64-bit ARM, cross-compiled: codecs, protocols and steps, under qemu-user. That does not reorder

@@ -252,9 +252,11 @@ class Survivor {
         recovery.evictedCount = static_cast<std::int32_t>(stopped_.size());
       }
       const moeResult_t result = moeCommRecover(context_.comm, &recovery, stopped_.empty() ? kTimeoutMs : kStoppedMs);
+      if (result != moeSuccess && evicts() && says(context_.error(), "but its process"))
+        return fail(context_.error());  // it need not end
       // A rank that is stopped has not come, or another survivor has just killed it.
       if ((result == moeTimeout || result == moeRemoteError) && !stopped_.empty() && ++stoppedTries_ < 9) {
-        signalStopped(SIGKILL);
+        if (!evicts()) signalStopped(SIGKILL);
         continue;
       }
       if (result != moeSuccess) return fail(context_.error());
