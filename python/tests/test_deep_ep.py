@@ -99,9 +99,9 @@ def narrow_rows(rank):
 
 def flags(rank):
     """The arguments that choose among DeepEP's transports and memories."""
-    refuses(NotImplementedError, "use_fabric is True", deep_ep.Buffer, torch.distributed.group.WORLD, use_fabric=True)
     make().destroy()
     group = torch.distributed.group.WORLD
+    deep_ep.Buffer(group, use_fabric=True, allow_mnnvl=True, explicitly_destroy=True).destroy()
     buffer = deep_ep.Buffer(group, 100, 64, True, allow_nvlink_for_low_latency_mode=False, explicitly_destroy=True)
     x, ids, weights = inputs(rank)
     rows, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, 8, EXPERTS, use_fp8=False)
@@ -403,7 +403,6 @@ def refusals(rank):
     refuses(TypeError, "x holds torch.int64", buffer.combine, recv_x.long(), handle)
     refuses(ValueError, "x has shape", buffer.combine, recv_x[:-1], handle)
     refuses(TypeError, "bias holds torch.float32", buffer.combine, recv_x, handle, bias=x.float())
-    refuses(NotImplementedError, "use_fabric is True", deep_ep.Buffer, buffer.group, use_fabric=True)
     refuses(moecomm.InvalidUsage, "but enable_shrink is False", buffer.low_latency_update_mask_buffer, 1, True)
     refuses(ValueError, "group and comm are None", deep_ep.Buffer, None)
     refuses(TypeError, "backend is given", deep_ep.configure, backend="host")

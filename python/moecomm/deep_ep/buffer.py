@@ -32,17 +32,15 @@ class Buffer(HighThroughput, LowLatency, Standing):
     The constructor is collective. Memory is taken when dispatch() or low_latency_dispatch() is first called, and what
     these need decides how much: num_nvl_bytes, num_rdma_bytes and low_latency_mode are kept as attributes only.
     allow_nvlink_for_low_latency_mode=False lets the rows of low_latency_dispatch() travel by adapters or sockets even on
-    one host, as MOECOMM_TRANSPORT says. allow_mnnvl is a permission that moecomm does not use. num_qps_per_rank has no
-    meaning here. enable_shrink says that ranks may be lost: see recover(). Attributes: rank, group_size, group, and the
+    one host, as MOECOMM_TRANSPORT says. use_fabric and allow_mnnvl have no effect: memory is shared over an NVLink
+    fabric where that works (MOECOMM_WINDOW). num_qps_per_rank has no meaning here. enable_shrink says that ranks may be lost: see recover(). Attributes: rank, group_size, group, and the
     sizes. Tensors are on torch's current GPU, or on the CPU if there is none: see configure().
 
     What the calls of high throughput have in common:
 
     previous_event           the call waits for this event instead of the current stream; or None
     async_finish             the current stream does not wait for the call; the event that it returns does
-    allocate_on_comm_stream  outputs are made on the communication stream, get_comm_stream()
-
-    Raises NotImplementedError for use_fabric, which moecomm does not have."""
+    allocate_on_comm_stream  outputs are made on the communication stream, get_comm_stream()"""
 
     num_sms: int = 20
     _num_sms_chosen = False
@@ -63,8 +61,6 @@ class Buffer(HighThroughput, LowLatency, Standing):
     ):
         if group is None and comm is None:
             raise ValueError("group and comm are None, expected one of them")
-        if use_fabric:
-            raise NotImplementedError("use_fabric is True: moecomm maps the memory of peers by descriptor or CUDA IPC")
         self.num_nvl_bytes = integer(num_nvl_bytes, "num_nvl_bytes", 0, 2**63 - 1)
         self.num_rdma_bytes = integer(num_rdma_bytes, "num_rdma_bytes", 0, 2**63 - 1)
         self.low_latency_mode, self.explicitly_destroy = low_latency_mode, explicitly_destroy
