@@ -310,8 +310,7 @@ typedef struct moeConfig {
   void* allocateUser;     /* `user` in calls of allocate and free */
 
   /* Ranks of a domain; divides nranks. 0: as many consecutive ranks as reach each other's memory, so that all domains
-   * are equal: those of a host, or of a clique of the NVLink fabric.
-   */
+   * are equal: those of a host, or of a clique of the NVLink fabric. */
   int32_t domainSize;
   /* The transport of rows between domains: a moeTransport value from moeTransportTcp on. 0: the library chooses. */
   int32_t transport;
@@ -466,13 +465,14 @@ typedef struct moeRecovery {
  *    runs again, its communicator fails with moeRemoteError.
  *  - New processes that wait for the places of lost ranks are taken in at the end: see moeCommReplace. lossesMax counts
  *    the losses before that, and losses those after it.
- *  - A lost rank cannot come back by itself. moeCommSuspend is refused while a rank is lost.
- * One thread; no other call of this communicator meanwhile. Returns moeUnsupported (several domains; the communicator
- * is suspended) and moeInvalidArgument, which change nothing. After these failures the communicator has that one, and
- * all ranks may call again: moeRemoteError (more ranks are lost than lossesMax of some rank) and moeTimeout (a rank has
- * not come, or the process of a lost rank still runs), which name the rank; moeUnsupported (a lost rank was a thread of
- * a survivor's process, or its window is mapped by CUDA IPC); moeSystemError or moeCudaError (a rank gets no fresh
- * memory); moeInvalidUsage (ranks have different LL handles, since one was cut off while it made or destroyed some). */
+ *  - A lost rank cannot come back by itself.
+ *  - A suspended communicator is awake afterwards, with fresh memory, also if moeCommSuspend or moeCommResume has failed.
+ * One thread; no other call of this communicator meanwhile. Returns moeUnsupported (several domains) and
+ * moeInvalidArgument, which change nothing. After these failures the communicator has that one, and all ranks may call
+ * again: moeRemoteError (more ranks are lost than lossesMax of some rank) and moeTimeout (a rank has not come, or the
+ * process of a lost rank still runs), which name the rank; moeUnsupported (a lost rank was a thread of a survivor's
+ * process, or its window is mapped by CUDA IPC); moeSystemError or moeCudaError (a rank gets no fresh memory);
+ * moeInvalidUsage (ranks have different LL handles, since one was cut off while it made or destroyed some). */
 MOE_API moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int32_t timeoutMs);
 
 /* Makes the id with which a new process takes the number of a lost rank, and listens for that process until the number

@@ -281,7 +281,9 @@ class Communicator(Membership):
 
         Returns the lost ranks, ascending. `lost` has them too.
 
-        Raises Unsupported (several domains; the communicator is suspended; a lost rank was a thread of a survivor),
+        A suspended communicator is awake afterwards, with fresh memory.
+
+        Raises Unsupported (several domains; a lost rank was a thread of a survivor),
         RemoteError (more ranks have died or left) and Timeout (a rank has not come, or the process of a lost rank still
         runs), which name the rank. The communicator has this failure then, and all ranks may call again."""
         timeout_ms = integer(timeout_ms, "timeout_ms", -INT32_MAX)

@@ -445,15 +445,22 @@ TEST_P(Recover, OnlyLostRanksAreReplaced) {
   EXPECT_EQ(moeCommReplace(nullptr, 0, &id), moeInvalidArgument);
 }
 
-TEST_P(Recover, ASuspendedCommunicatorIsRefused) {
+TEST_P(Recover, ASuspendedCommunicatorIsWoken) {
   if (GetParam() == moeBackendCuda && startedRanks() == 0) GTEST_SKIP() << "threads cannot suspend on GPUs";
   world(2, config(), [](RankContext& context) {
-    MOE_ASSERT_OK(moeCommSuspend(context.comm), context);
-    EXPECT_EQ(moeCommRecover(context.comm, nullptr, kPatienceMs), moeUnsupported);
-    EXPECT_TRUE(says(context.error(), "moeCommRecover: the communicator is suspended"));
-    MOE_ASSERT_OK(moeCommResume(context.comm), context);
-    awaitOthers(context);
-    recover(context);
+    Calls calls(context, wideHandle(context, moeModeLl, moeLayoutFlat));
+    for (int turn = 0; turn < 3; ++turn) {
+      calls.wholeStep();
+      awaitOthers(context);
+      MOE_ASSERT_OK(moeCommSuspend(context.comm), context);
+      const bool aborts = turn == 1 && context.rank == 1;
+      EXPECT_EQ(aborts ? moeCommAbort(context.comm) : moeSuccess, moeSuccess);
+      moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+      MOE_ASSERT_OK(moeCommRecover(context.comm, &recovery, kPatienceMs), context);
+      EXPECT_EQ(recovery.memoryFresh, 1);
+      calls.wholeStep();
+      EXPECT_EQ(moeCommResume(context.comm), moeInvalidUsage) << "it is awake";
+    }
   });
 }
 

@@ -91,6 +91,7 @@ class Survivor {
     std::ofstream(fmt::format("{}/process{}", o_.directory, o_.rank)) << ::getpid();
     int turns = 0;
     for (const Turn& turn : drawPlan(o_)) {
+      sleeps_ = (o_.seed + static_cast<std::uint64_t>(turns)) % 3 == 0;
       stopped_.clear();
       stoppedTries_ = 0;
       for (const Loss& loss : turn) {
@@ -109,6 +110,7 @@ class Survivor {
       MOE_EXPECT_OK(moeCommSetTimeout(context_.comm, kTimeoutMs), context_);
       for (int i = 0; i < 2; ++i) {
         for (const auto& step : steps_) wholeStep(*step, ++made_);
+        if (i == 0 && turns % 2 == 0 && !sleepAndWake()) return false;
       }
       MoeStep fresh(context_, lossCase(o_.nranks, turns % 2 == 0 ? moeModeHt : moeModeLl, turns % 4));
       wholeStep(fresh, ++made_);
@@ -172,6 +174,30 @@ class Survivor {
     return result;
   }
 
+  // Falls asleep and wakes until that fails, or until the end.
+  moeResult_t cyclesUntilFailure(Clock::time_point end) {
+    moeResult_t result = moeSuccess;
+    while (result == moeSuccess && Clock::now() < end) {
+      result = moeCommSuspend(context_.comm);
+      if (result != moeSuccess) break;
+      zeroed_ = true;
+      do {
+        result = moeCommResume(context_.comm);
+      } while (result == moeSystemError);  // a rank has died whose memory was to be mapped; all are still asleep
+    }
+    return result;
+  }
+  moeResult_t untilFailure(Clock::time_point end = Clock::time_point::max()) {
+    return sleeps_ ? cyclesUntilFailure(end) : stepsUntilFailure(end);
+  }
+
+  // Without the ranks that are lost.
+  bool sleepAndWake() {
+    MOE_EXPECT_OK(moeCommSuspend(context_.comm), context_);
+    MOE_EXPECT_OK(moeCommResume(context_.comm), context_);
+    return keepsMemory(true) || fail("window memory is not zero after a sleep");
+  }
+
   void endLater(const Loss& own) {
     std::thread ending([own] {
       std::this_thread::sleep_for(std::chrono::microseconds(own.delayUs));
@@ -183,7 +209,7 @@ class Survivor {
       moeCommRecover(context_.comm, &recovery, kTimeoutMs);
     }
     const auto end = Clock::now() + std::chrono::microseconds(own.delayUs);
-    stepsUntilFailure(own.leaves ? end : Clock::time_point::max());
+    untilFailure(own.leaves ? end : Clock::time_point::max());
     ending.join();  // when this rank runs again, if it has been stopped
     if (own.stops && !own.leaves) tell();
   }
@@ -238,7 +264,7 @@ class Survivor {
   bool loseAll() {
     std::sort(planned_.begin(), planned_.end());
     while (context_.lost != planned_) {
-      const moeResult_t error = stepsUntilFailure();
+      const moeResult_t error = untilFailure();
       if (error != moeRemoteError && error != moeTimeout && error != moeAborted) {
         return fail(fmt::format("the steps failed with {}: {}", static_cast<int>(error), context_.error()));
       }
@@ -259,6 +285,7 @@ class Survivor {
         if (!evicts()) signalStopped(SIGKILL);
         continue;
       }
+      if (result == moeSystemError && ++mapTries_ < 9) continue;  // the same, within a recovery
       if (result != moeSuccess) return fail(context_.error());
       longestMs_ = std::max(longestMs_, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
       ++recoveries_;
@@ -268,7 +295,8 @@ class Survivor {
       context_.lost.assign(lost.begin(), lost.end());
       if (lostPeers(context_.comm, o_.nranks) != context_.lost) return fail("moeCommGetPeerInfo has other lost ranks");
       if (recovery.memoryFresh != 0) wakeStopped();
-      if (!keepsMemory(recovery.memoryFresh != 0)) return fail("window memory has other contents");
+      const bool slept = std::exchange(zeroed_, false);
+      if (!keepsMemory(recovery.memoryFresh != 0 || slept)) return fail("window memory has other contents");
       const bool planned = std::includes(planned_.begin(), planned_.end(), lost.begin(), lost.end());
       if (!planned) return fail(fmt::format("lost {}, planned {}", fmt::join(lost, ", "), fmt::join(planned_, ", ")));
     }
@@ -283,7 +311,9 @@ class Survivor {
   std::vector<std::unique_ptr<MoeStep>> steps_;
   std::vector<int> planned_, killed_;
   std::vector<std::int32_t> stopped_;
-  int recoveries_ = 0, made_ = 0, stoppedTries_ = 0, evictions_ = 0, everStopped_ = 0;
+  bool sleeps_ = false;  // in this turn ranks are lost while all fall asleep and wake
+  bool zeroed_ = false;  // they have slept since the last recovery
+  int recoveries_ = 0, made_ = 0, stoppedTries_ = 0, mapTries_ = 0, evictions_ = 0, everStopped_ = 0;
   double longestMs_ = 0;
   std::string problem_;
 };

@@ -322,6 +322,7 @@ class Routes:
             for group in self._groups:
                 left = max(1, int(1000 * (end - time.monotonic())))
                 answers.append(group.comm.recover(left, losses_max))
+            self._asleep.clear()  # a recovery wakes
             if all(lost == answers[-1] for lost in answers):
                 self.lost = answers[-1] if answers else self.lost
                 return list(self.lost)

@@ -200,7 +200,6 @@ class CommRecovery {
                     fmt::format("{}: recovery.evicted[{}] is {}, this rank itself", kCall, i, rank));
       }
     }
-    if (comm_.suspended_) throw Error(moeUnsupported, fmt::format("{}: {}", kCall, kSuspended));
     if (comm_.remote_) {
       throw Error(moeUnsupported,
                   fmt::format("{}: there are several domains, between which rows may still be on their way", kCall));
@@ -355,6 +354,15 @@ class CommRecovery {
     std::atomic_ref(comm_.orders()->abort).store(0, std::memory_order_release);
     comm_.stepFailureTaken_ = false;
     comm_.errors_.forget();
+    if (comm_.suspended_) wake();
+  }
+
+  // A suspended communicator has fresh memory now, and the words of the recovery instead of those that it had kept.
+  void wake() {
+    comm_.keptWords_ = {};
+    comm_.heap_->setAsleep(false);
+    comm_.suspended_ = false;
+    memoryFresh_ = true;
   }
 
   std::string newText() const {

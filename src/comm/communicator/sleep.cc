@@ -93,12 +93,6 @@ class CommSleep {
     std::string why = window().whyFixed();
     if (why.empty() && comm_.remote_) why = comm_.remote_->whyFixed();
     if (!why.empty()) throw Error(moeUnsupported, "moeCommSuspend: the window " + why);
-    if (!comm_.lost_.empty()) {
-      throw Error(moeUnsupported,
-                  fmt::format("moeCommSuspend: the group goes on without {}, and a window of a lost rank "
-                              "cannot come back",
-                              bootstrap::describeRanks(comm_.lost_)));
-    }
     comm_.backend_->synchronize();
     if (const moeResult_t result = comm_.status(); result != moeSuccess) throw Error(result, comm_.errors_.sentence());
   }
