@@ -466,7 +466,8 @@ typedef struct moeRecovery {
  *  - New processes that wait for the places of lost ranks are taken in at the end: see moeCommReplace. lossesMax counts
  *    the losses before that, and losses those after it.
  *  - A lost rank cannot come back by itself.
- *  - A suspended communicator is awake afterwards, with fresh memory, also if moeCommSuspend or moeCommResume has failed.
+ *  - A suspended communicator is awake afterwards, with fresh memory, also if moeCommSuspend or moeCommResume has
+ *    failed.
  * One thread; no other call of this communicator meanwhile. Returns moeUnsupported (several domains) and
  * moeInvalidArgument, which change nothing. After these failures the communicator has that one, and all ranks may call
  * again: moeRemoteError (more ranks are lost than lossesMax of some rank) and moeTimeout (a rank has not come, or the
