@@ -453,6 +453,7 @@ TEST_P(Recover, ASuspendedCommunicatorIsWoken) {
       calls.wholeStep();
       awaitOthers(context);
       MOE_ASSERT_OK(moeCommSuspend(context.comm), context);
+      awaitOthers(context);
       const bool aborts = turn == 1 && context.rank == 1;
       EXPECT_EQ(aborts ? moeCommAbort(context.comm) : moeSuccess, moeSuccess);
       moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
