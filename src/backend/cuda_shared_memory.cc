@@ -2,7 +2,7 @@
 // fabric.
 #include <cuda.h>
 
-#include <cstring>
+#include <utility>
 
 #include "backend/cuda_memory.h"
 #include "backend/cuda_raii.h"

@@ -3,9 +3,6 @@
 // worked (decision 0130).
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstring>
-
 #include "backend/cuda_memory.h"
 #include "backend/cuda_raii.h"
 #include "transport/reach.h"

@@ -11,22 +11,13 @@
 #include "bootstrap/group/unique_id.h"
 #include "comm/handle/calls.h"
 #include "unit/forwarding_backend.h"
+#include "unit/small_config.h"
 
 namespace moe::test {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
-
-Config configOfRanks() {
-  Config config = resolveConfig(nullptr);
-  config.interfaceName = "lo";
-  config.timeoutMs = 20000;
-  config.tokensMax = config.llTokensMax = 4;
-  config.rowBytesMax = 256;
-  config.logLevel = moeLogNone;
-  return config;
-}
 
 // A backend whose steps only fail.
 class FailingBackend final : public ForwardingBackend {
@@ -61,7 +52,7 @@ Failure badIndex() {
 }
 
 std::unique_ptr<Comm> createFailing(int nranks, int rank, const moeUniqueId_t& id, const Failure& failure) {
-  return Comm::create(nranks, rank, id, configOfRanks(), -1, std::make_unique<FailingBackend>(failure));
+  return Comm::create(nranks, rank, id, smallConfig(), -1, std::make_unique<FailingBackend>(failure));
 }
 
 // A handle whose route fails.

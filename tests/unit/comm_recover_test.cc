@@ -7,21 +7,12 @@
 #include "bootstrap/group/unique_id.h"
 #include "comm/communicator/comm.h"
 #include "device/view/settled.h"
+#include "unit/small_config.h"
 
 namespace moe::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-Config smallConfig() {
-  Config config = resolveConfig(nullptr);
-  config.interfaceName = "lo";
-  config.timeoutMs = 20000;
-  config.tokensMax = config.llTokensMax = 4;
-  config.rowBytesMax = 256;
-  config.logLevel = moeLogNone;
-  return config;
-}
 
 void setCounts(const Room& room, int rank) {
   CommState& state = *room.view.state;
