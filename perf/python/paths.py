@@ -145,22 +145,20 @@ def deep_ep_paths(buffer: Any, shape: Shape, ids: Any, rows: Any, weights: Any) 
     """moecomm.deep_ep. ids are int64, rows bfloat16."""
     most, experts = max(shape.tokens, 1), shape.experts
 
-    def low_latency(**options: Any) -> Callable[[], None]:
+    def low_latency(hooks: bool = False, **options: Any) -> Callable[[], None]:
         arrived = rows.new_empty((experts // buffer.group_size, buffer.group_size * most, shape.hidden))
+        options["return_recv_hook"] = hooks
 
         def step() -> None:
-            got, _, handle, _, _ = buffer.low_latency_dispatch(rows, ids, most, experts, **options)
-            buffer.low_latency_combine(arrived if isinstance(got, tuple) else got, ids, weights, handle)
+            got, _, handle, _, receive = buffer.low_latency_dispatch(rows, ids, most, experts, **options)
+            if hooks:
+                receive()
+            made = arrived if isinstance(got, tuple) else got
+            _, _, receive = buffer.low_latency_combine(made, ids, weights, handle, return_recv_hook=hooks)
+            if hooks:
+                receive()
 
         return step
-
-    def low_latency_hooks() -> None:
-        got, _, handle, _, hook = buffer.low_latency_dispatch(
-            rows, ids, most, experts, use_fp8=False, return_recv_hook=True, topk_weights=weights
-        )
-        hook()
-        _, _, hook = buffer.low_latency_combine(got, ids, weights, handle, return_recv_hook=True)
-        hook()
 
     def high_throughput(least: int) -> Callable[[], None]:
         sizes = range(most, max(least, 1) - 1, -1)
@@ -186,7 +184,11 @@ def deep_ep_paths(buffer: Any, shape: Shape, ids: Any, rows: Any, weights: Any) 
         Path("deep_ep LL fp8", lambda: low_latency(use_fp8=True)),
         Path("deep_ep LL bf16, weights at dispatch", lambda: low_latency(use_fp8=False, topk_weights=weights)),
         Path("deep_ep LL fp8, weights at dispatch", lambda: low_latency(use_fp8=True, topk_weights=weights)),
-        Path("deep_ep LL bf16, hooks, weights at dispatch", lambda: low_latency_hooks),
+        Path(
+            "deep_ep LL bf16, hooks, weights at dispatch",
+            lambda: low_latency(hooks=True, use_fp8=False, topk_weights=weights),
+        ),
+        Path("deep_ep LL fp8, hooks", lambda: low_latency(hooks=True, use_fp8=True)),
         Path("deep_ep HT", lambda: high_throughput(most), captures=False),
         Path("deep_ep HT, half to all of these tokens", lambda: high_throughput(most // 2), captures=False),
     ]

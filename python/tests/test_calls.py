@@ -38,6 +38,7 @@ TORCH = {
     "deep_ep LL bf16, weights at dispatch": 114,
     "deep_ep LL fp8, weights at dispatch": 117,
     "deep_ep LL bf16, hooks, weights at dispatch": 142,
+    "deep_ep LL fp8, hooks": 150,
     "deep_ep HT": 238,
     "deep_ep HT, half to all of these tokens": 238,
     "Dispatcher forward": 141,

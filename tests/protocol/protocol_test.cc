@@ -90,6 +90,14 @@ TYPED_TEST(Protocol, RoutesWithinALowLatencyDispatch) {
              .wideIndex = true,
              .split = true,
              .routesInside = true});
+  this->run({.ranks = 3, .experts = 7, .topk = 3, .warps = 3, .split = true, .routesInside = true});
+  this->run({.ranks = 2,
+             .experts = 6,
+             .topk = 3,
+             .layout = Layout::expertMajor,
+             .warps = 2,
+             .split = true,
+             .routesInside = true});
   // More than a chunk of tokens, and tables that fit no scratch memory of a test's warp.
   this->run({.ranks = 2, .experts = 60, .topk = 4, .tokens = 70, .rowBytes = 32, .warps = 2, .routesInside = true});
   this->run({.ranks = 4, .domainSize = 2, .experts = 9, .topk = 5, .warps = 2, .routesInside = true});
@@ -104,6 +112,14 @@ TYPED_TEST(Protocol, LeavesRankMajorRowsInTheirSlots) {
              .rowBytes = 400,
              .warps = 3,
              .wideIndex = true,
+             .routesInside = true,
+             .inSlots = true,
+             .rounds = 6});
+  this->run({.ranks = 3,
+             .experts = 7,
+             .topk = 3,
+             .warps = 3,
+             .split = true,
              .routesInside = true,
              .inSlots = true,
              .rounds = 6});

@@ -30,6 +30,7 @@ int main() {
         shape.landing = ranks != 3;
         shape.awaitsRows = ranks > 2;
         shape.inSlots = slots;
+        shape.split = slots && ranks == 3;
         shape.routesInside = slots || ranks == 2;  // two ranks: steps whose warps are blocks
         if (slots && ranks == 1) shape.warps = 1;  // which has all tokens, and counts them too
         Scenario scenario = makeFixedScenario(shape, seed++);

@@ -161,6 +161,7 @@ void emptyRoute(const HandleView& h, int tokensMax, Put put) {
   fill(h.sent.destinations, std::int64_t{tokensMax} * h.destinationsMax, nowhere);
   fill(h.sent.destinationCount, tokensMax, 0);
   fill(h.arriving.rows, 1, 0);
+  fill(h.arriving.rankOffsets, h.map.nranks + 1, 0);  // plain combines count rows by it
   std::vector<std::int32_t> layoutRows;
   for (int to = 0; to < h.map.nranks; ++to) {
     const int groups = h.layout == Layout::rankMajor ? 1 : h.layout == Layout::expertMajorPadded ? h.map.count(to) : 0;

@@ -194,11 +194,12 @@ inline bool mayRunBeside(Step step, const StepParams& p) {
 }
 
 // Whether a dispatch that routes is in one domain and has nothing beside its rows but the scales of their cast. Then a
-// step whose warps are blocks may do it. Ranks need not choose the same step, because both send the same metadata.
+// step whose warps are blocks may do it, whole or one of its phases. Ranks need not choose the same step, because both
+// send the same metadata.
 MOE_HOST_DEVICE bool routesPlainly(const StepParams& p) {
   const HandleView& h = p.handle;
   const DispatchArgs& d = p.dispatch;
-  return p.phases == kWhole && d.sideBytes == 0 && d.payloads.count == 0 && d.padding == 0 &&
+  return d.sideBytes == 0 && d.payloads.count == 0 && d.padding == 0 &&
          (d.outExpertOffsets == nullptr || expertRows(h)) && d.cast.outBlockOffsets == nullptr &&
          h.placement == nullptr && h.arrivals == 0 && !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
 }
@@ -243,11 +244,12 @@ MOE_HOST_DEVICE bool codesInSlots(const StepParams& p) {
 }
 
 // Whether plainCombineStep() may replace Step::llCombine or Step::llCombineCoded: rows land at their owners, with
-// nothing beside them but weights.
+// nothing beside them but weights. Rows in a wire format go in one phase.
 MOE_HOST_DEVICE bool landsPlainly(const StepParams& p) {
   const CombineArgs& a = p.combine;
-  return p.phases == kWhole && combineLands(p.handle) && a.grads == 0 && a.ready.words == nullptr && a.leaves == 0 &&
-         (a.wire == 0 || p.handle.weighted == 0) && !p.comm.split() && p.comm.nranks <= kSlotRanksMax;
+  return combineLands(p.handle) && a.grads == 0 && a.ready.words == nullptr && a.leaves == 0 &&
+         (a.wire == 0 || (p.phases == kWhole && p.handle.weighted == 0)) && !p.comm.split() &&
+         p.comm.nranks <= kSlotRanksMax;
 }
 // The step of such a combine.
 MOE_HOST_DEVICE Step plainCombineStep(const StepParams& p) {

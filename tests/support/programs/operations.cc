@@ -170,18 +170,23 @@ StepParams RouteDispatchOperation::params(int rank, int phases) {
   StepParams params = dispatch_->params(rank, phases);
   params.route = route_->params(rank, phases).route;
   if (params.dispatch.cast.rowWeights != nullptr) params.dispatch.cast.rowWeights = params.route.topkWeights;
-  if ((phases & kSendPhase) != 0) describe(rank, &params);
+  if ((phases & kSendPhase) != 0) drawArrays(rank, params);
+  describe(rank, &params);
   return params;
 }
 
 // Callers may ask for these arrays in any dispatch. If its step is not plain, a step behind it fills them.
-void RouteDispatchOperation::describe(int rank, StepParams* params) {
+void RouteDispatchOperation::drawArrays(int rank, const StepParams& params) {
   PerRank& own = ranks_[at(rank)];
   const auto experts = at(expertCount(dispatch_->route().config, rank));
-  own = {asksForArrays(*params), params->comm.waits == nullptr, GuardedBytes(experts * at(comm_.nranks()) * 8),
+  own = {asksForArrays(params), params.comm.waits == nullptr, GuardedBytes(experts * at(comm_.nranks()) * 8),
          GuardedBytes(experts * 4), GuardedBytes(experts * 4)};
+  if (own.asks) std::memset(own.sums.data(), 1, own.sums.size());
+}
+
+void RouteDispatchOperation::describe(int rank, StepParams* params) {
+  PerRank& own = ranks_[at(rank)];
   if (!own.asks) return;
-  std::memset(own.sums.data(), 1, own.sums.size());
   if (hasRowPerExpert(dispatch_->route().config.layout)) {
     params->describe.layoutRange = reinterpret_cast<std::int64_t*>(own.ranges.data());
   }

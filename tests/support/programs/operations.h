@@ -225,6 +225,7 @@ class RouteDispatchOperation : public Operation {
     bool addsUp = false;  // a step that notes no waits also adds to the caller's sums
     GuardedBytes ranges, counts, sums;
   };
+  void drawArrays(int rank, const StepParams& params);
   void describe(int rank, StepParams* params);
   void checkDescription(int rank, Report& report) const;
 

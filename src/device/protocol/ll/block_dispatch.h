@@ -32,6 +32,12 @@ MOE_SELDOM bool llAwaitSlots(Warp warp, const StepParams& p, WarpIndex w, Operat
   return s.waitForAll(free, s.epoch, Phase::dispatchSlots);
 }
 
+// For a dispatch in two parts, when the last block has sent.
+template <Moves Warp>
+MOE_SELDOM void llEndFirstPart(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
+  llEndSend(LlSession<Warp>(warp, p, w, operation), false);
+}
+
 // `kPlaced`: the receivers move rows to places, perhaps by experts. `kCasts`: rows are cast when they leave. `kMore`:
 // the handle may merge, and the last block fills arrays for the caller (asksForMore).
 template <Blocks Warp, bool kPlaced, bool kCasts, bool kMore>
@@ -85,10 +91,12 @@ class LlBlockDispatch {
     Places::prepare(warp, p, tables, share.first);
     const std::uint64_t began = warp.follow();
     Dispatch dispatch(warp, p, w, share);
-    if (!dispatch.send(began)) return;
-    dispatch.s_.epoch = dispatch.t_.epoch = dispatch.epoch();
+    S& s = dispatch.s_;
+    if (s.sends ? !dispatch.send(began) : warp.stopped(p.comm)) return;
+    s.epoch = dispatch.t_.epoch = dispatch.epoch();
     warp.noteStart(began);
-    dispatch.receive();
+    if (s.receives) return dispatch.receive();
+    if (isLast(w)) llEndFirstPart(warp, p, w, s.operation());
   }
 
   // ---- Sending
@@ -191,14 +199,20 @@ class LlBlockDispatch {
     s_.warp.noteStart(began);
     return llAwaitSlots(s_.warp, s_.p, s_.w, {s_.channel, epoch(), 0});
   }
-  // Valid when started_ has come. Holding it keeps the compiler from adding earlier.
+  // Valid when started_ has come. Holding it keeps the compiler from adding earlier. A set serves one operation at a
+  // time, so a receiving step finds the epoch of its sending step there.
   MOE_LANES std::uint64_t epoch() const {
     std::uint64_t started = started_;
     s_.warp.hold(started);
-    return started + 1;
+    return started + (s_.sends ? 1 : 0);
   }
 
   // ---- Counts and faults, which the last block keeps
+
+  // One lane of the last block calls it when the flags of all ranks have come. A sending step has noted this before.
+  MOE_LANES void laneNoteWhole() const {
+    if (s_.sends) llLaneNoteSent(s_, false);
+  }
 
   // Words that the last block looks up before the wait.
   struct Kept {
@@ -286,7 +300,7 @@ class LlBlockDispatch {
   S s_;
   Tables t_;
   const Share share_;
-  const std::uint64_t started_;     // the epoch before this one
+  const std::uint64_t started_;     // the epoch of the set's last sending step
   const std::uint32_t uncombined_;  // not 0: the set's last operation was a dispatch
 };
 

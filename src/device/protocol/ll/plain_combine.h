@@ -43,8 +43,11 @@ struct LlCombineWords {
         fault(p.handle.state->fault) {}
 
   MOE_LANES void hold(const auto& warp) { warp.hold(epoch, number, uncombined, used, fault); }
-  // Computes from the words, and so waits for them.
-  MOE_LANES Operation operation(const StepParams& p) const { return {channelOf(p), epoch + 1, number + 1}; }
+  // Computes from the words, and so waits for them. `more`: 0 in a step that only receives. A set serves one operation
+  // at a time, so that step finds the epoch of its sending step.
+  MOE_LANES Operation operation(const StepParams& p, std::uint64_t more = 1) const {
+    return {channelOf(p), epoch + more, number + more};
+  }
 
   static MOE_LANES Channel channelOf(const StepParams& p) { return llChannel(kLlCombineChannel, p.handle.llSet); }
 };
@@ -207,7 +210,7 @@ class LlPlacedCombine {
     auto rows = static_cast<std::uint32_t>(p.handle.arriving.rankOffsets[p.comm.nranks]);
     if (warp.stopped(p.comm, words.fault, words.uncombined, words.used, words.epoch, words.number, weighted, rows))
       return;
-    Operation operation = words.operation(p);
+    Operation operation = words.operation(p, (p.phases & kSendPhase) != 0 ? 1 : 0);
     operation.weights = kBrings ? weighted + 1 : 0;
     LlPlacedCombine(warp, p, w, operation).run(began, tokens, words, static_cast<int>(rows));
   }
@@ -220,26 +223,31 @@ class LlPlacedCombine {
 
   // `rows`: how many have come.
   MOE_LANES void run(std::uint64_t began, const LlShare& tokens, const LlCombineWords& words, int rows) const {
-    const bool silent = givesZeros(s_, words.fault), last = isLast(s_.w);
+    const bool last = isLast(s_.w);
+    if (s_.sends && !send(began, words, rows)) return;
+    s_.warp.noteStart(began);
+    if (s_.sends && last) llEndLanding(s_, givesZeros(s_, words.fault), false);
+    if (!s_.receives || (last && !llAwaitTerms(s_))) return;
+    s_.warp.reduceRows(s_.comm, Owned{*this, biasCount(s_.args), tokens, LlRowPart::of(tokens, s_.args.rowBytes)});
+  }
+
+  // False if a wait failed.
+  MOE_LANES bool send(std::uint64_t began, const LlCombineWords& words, int rows) const {
+    const bool silent = givesZeros(s_, words.fault);
     if (words.uncombined == 0 || words.used != 0) {
       s_.warp.noteStart(began);  // before a wait
-      if (!llFreePlaces(s_.warp, s_.p, s_.w, s_.operation(), words.uncombined != 0, words.used != 0)) return;
+      if (!llFreePlaces(s_.warp, s_.p, s_.w, s_.operation(), words.uncombined != 0, words.used != 0)) return false;
     } else {
       s_.noteBegin();
-      if (last) llTellTerms(s_);
+      if (isLast(s_.w)) llTellTerms(s_);
     }
-    if (kBrings && !bringWeights(s_)) return;
+    if (kBrings && !bringWeights(s_)) return false;
     if (silent) {
       llLandZeros(s_.warp, s_.p, s_.w, s_.operation());
     } else {
       handBack(LlShare::of(rows, s_.w.count > 1, s_.w));
     }
-    s_.warp.noteStart(began);
-    if (last) {
-      llEndLanding(s_, silent, false);
-      if (!llAwaitTerms(s_)) return;
-    }
-    s_.warp.reduceRows(s_.comm, Owned{*this, biasCount(s_.args), tokens, LlRowPart::of(tokens, s_.args.rowBytes)});
+    return true;
   }
 
   MOE_LANES void handBack(const LlShare& share) const {

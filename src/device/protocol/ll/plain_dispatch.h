@@ -106,7 +106,7 @@ class LlSlotDispatch : LlBlockDispatch<Warp, false, false, false> {
       } else if (i >= termsAt && i - termsAt < ranks) {
         taken.laneJudge(i - termsAt, taken.laneTerms(i - termsAt));
       } else if (i == noteAt) {
-        llLaneNoteSent(s_, false);
+        this->laneNoteWhole();
       }
     });
     this->keepRoute(taken, kept);
@@ -151,7 +151,7 @@ class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
   MOE_LANES void keepSent(const Kept& kept) const {
     const int ranks = s_.comm.nranks, noteAt = wholeWarps<Warp>(ranks + 1);
     s_.warp.each(noteAt + 1, [&](int i) {
-      if (i == noteAt) return llLaneNoteSent(s_, false);
+      if (i == noteAt) return this->laneNoteWhole();
       if (i <= ranks) this->laneKeepRank(kept, i, t_.rankOffsets()[i]);
     });
   }
