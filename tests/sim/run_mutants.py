@@ -62,6 +62,7 @@ SIM_ARGUMENTS = {
     "sim-ht-twice": ["--protocol", "ht", "--mishap", "twice"],
     "sim-unready": ["--mishap", "unready"],
     "sim-recover": ["--mishap", "recover", "--operations", "16"],
+    "sim-decoder-recover": ["--protocol", "ll", "--decoders", "--mishap", "recover"],
     "sim-loss": ["--mishap", "loss", "--operations", "16"],
     "sim-decoder-loss": ["--protocol", "ll", "--decoders", "--mishap", "loss", "--operations", "16"],
 }
