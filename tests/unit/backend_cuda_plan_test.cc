@@ -187,9 +187,9 @@ TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
 }
 
 TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) {
-  for (const Step step :
-       {Step::llSlotDispatch, Step::llSlotCombine, Step::llPlacedDispatch, Step::llPlacedMore, Step::llPlacedCast,
-        Step::llPlacedCombine, Step::llWeightsCombine, Step::llSlotCoded, Step::llPlacedCoded}) {
+  for (const Step step : {Step::llSlotDispatch, Step::llSlotCombine, Step::llPlacedDispatch, Step::llPlacedMore,
+                          Step::llPlacedFp8, Step::llPlacedCast, Step::llPlacedCombine, Step::llPlacedWeighted,
+                          Step::llWeightsCombine, Step::llSlotCoded, Step::llPlacedCoded}) {
     const auto blocks = [&](int tokens, int sms) {
       Workload work{step, 512, tokens, 14336, sms, true};
       work.lowLatency = true;
@@ -206,8 +206,8 @@ TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) 
 }
 
 TEST(CudaPlan, ABlockWithSeveralRowsHasMoreWarps) {
-  for (const Step step : {Step::llPlacedDispatch, Step::llPlacedMore, Step::llPlacedCast, Step::llPlacedCombine,
-                          Step::llWeightsCombine}) {
+  for (const Step step : {Step::llPlacedDispatch, Step::llPlacedMore, Step::llPlacedFp8, Step::llPlacedCast,
+                          Step::llPlacedCombine, Step::llPlacedWeighted, Step::llWeightsCombine}) {
     const auto warps = [&](int rows, int sms) {
       Workload work{step, 512, rows, 14336, sms};
       work.lowLatency = true;

@@ -11,7 +11,7 @@ struct KernelChoice {
   bool far;       // for several domains
   bool bulk;      // with the bulk-copy engine
   bool longRows;  // bulk sums only: for long rows
-  bool bf16;      // plain combines only: for rows of bfloat16
+  bool bf16;      // StepRow::hasTypes() only: for rows of bfloat16
 };
 
 // The runtime's pointer to a kernel. NULL: there is no such kernel, or the step belongs to another family. The .cu file

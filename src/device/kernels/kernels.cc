@@ -73,7 +73,8 @@ cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape&
   const bool longRows = shape.bulk && shape.stages.bytes == kSumPiecesLong * kSumPieceBytes;
   // A step that reaches no other rank has the same kernel in one domain and in several.
   const bool far = params.comm.split() && rowOf(step).has(kFar);
-  const void* kernel = kernelOf({step, far, shape.bulk, longRows, params.combine.rowType == kBf16});
+  const int rowType = rowOf(step).combines() ? params.combine.rowType : params.dispatch.cast.rowType;
+  const void* kernel = kernelOf({step, far, shape.bulk, longRows, rowType == kBf16});
   if (kernel == nullptr) return cudaErrorInvalidValue;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));

@@ -21,7 +21,7 @@ template <>
 struct StepCode<Step::llPlacedDispatch> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
-    LlPlacedDispatch<Warp, false, false>::run(warp, p, w);
+    LlPlacedDispatch<Warp, RowCast::none, false>::run(warp, p, w);
   }
 };
 
@@ -29,7 +29,15 @@ template <>
 struct StepCode<Step::llPlacedMore> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
-    LlPlacedDispatch<Warp, false, true>::run(warp, p, w);
+    LlPlacedDispatch<Warp, RowCast::none, true>::run(warp, p, w);
+  }
+};
+
+template <>
+struct StepCode<Step::llPlacedFp8> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    LlPlacedDispatch<Warp, RowCast::fp8, true>::run(warp, p, w);
   }
 };
 
@@ -37,7 +45,7 @@ template <>
 struct StepCode<Step::llPlacedCast> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
-    LlPlacedDispatch<Warp, true, true>::run(warp, p, w);
+    LlPlacedDispatch<Warp, RowCast::any, true>::run(warp, p, w);
   }
 };
 
@@ -53,7 +61,15 @@ template <>
 struct StepCode<Step::llPlacedCombine> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
-    LlPlacedCombine<Warp, false>::run(warp, p, w);
+    LlPlacedCombine<Warp, RowWeights::none>::run(warp, p, w);
+  }
+};
+
+template <>
+struct StepCode<Step::llPlacedWeighted> {
+  template <class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
+    LlPlacedCombine<Warp, RowWeights::kept>::run(warp, p, w);
   }
 };
 
@@ -61,7 +77,7 @@ template <>
 struct StepCode<Step::llWeightsCombine> {
   template <class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, WarpIndex w) {
-    LlPlacedCombine<Warp, true>::run(warp, p, w);
+    LlPlacedCombine<Warp, RowWeights::brought>::run(warp, p, w);
   }
 };
 

@@ -61,6 +61,10 @@ class RecordedBlock : public CudaBlock {
   MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
     return reduceRowsOf<kTypes>(comm, list);
   }
+  template <CastList Casts>
+  MOE_LANES bool castRows(const Casts& casts) const {
+    return castRowsOf<kTypes>(casts);
+  }
   MOE_LANES void noteStart(std::uint64_t began) const {
     if (!started_) KernelRecord::begin<kStep>(params_, began);
     started_ = true;

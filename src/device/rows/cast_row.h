@@ -45,6 +45,12 @@ concept ScattersScales = requires {
   requires List::kScatters;
 };
 
+// For lists whose rule is always a cast to e4m3 with a scale for 128 elements, and nothing else that scales them.
+template <class List>
+concept CastsToFp8Alone = requires {
+  requires List::kFp8Alone;
+};
+
 // A rule with the values of its scales.
 struct CastFactors {
   int cast;

@@ -32,9 +32,11 @@ enum class Step {
   llSlotDispatch,
   llPlacedDispatch,
   llPlacedMore,
+  llPlacedFp8,
   llPlacedCast,
   llSlotCombine,
   llPlacedCombine,
+  llPlacedWeighted,
   llWeightsCombine,
   llSlotCoded,
   llPlacedCoded,
@@ -79,12 +81,18 @@ struct StepRow {
   MOE_HOST_DEVICE constexpr bool routes() const {
     return step == Step::llRouteDispatch || (kind == StepKind::dispatch && family == StepFamily::plain);
   }
+  // Plain dispatches of rows that are cast.
+  MOE_HOST_DEVICE constexpr bool castsPlainly() const {
+    return step == Step::llPlacedFp8 || step == Step::llPlacedCast;
+  }
   // Plain dispatches that bring rows to their places.
   MOE_HOST_DEVICE constexpr bool places() const {
-    return step == Step::llPlacedDispatch || step == Step::llPlacedMore || step == Step::llPlacedCast;
+    return step == Step::llPlacedDispatch || step == Step::llPlacedMore || castsPlainly();
   }
   // Whether there is a kernel for rows of bfloat16, and one for rows of other types.
-  MOE_HOST_DEVICE constexpr bool hasTypes() const { return combines() && family == StepFamily::plain; }
+  MOE_HOST_DEVICE constexpr bool hasTypes() const {
+    return family == StepFamily::plain && (combines() || castsPlainly());
+  }
   // Whether it may run beside the route that it follows.
   MOE_HOST_DEVICE constexpr bool runsBeside() const {
     return kind == StepKind::dispatch && (family == StepFamily::htDispatch || family == StepFamily::cast) &&
@@ -126,9 +134,11 @@ MOE_HOST_DEVICE constexpr StepTable stepTable() {
       {Step::llSlotDispatch,    "llSlotDispatch",    Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                8,    0},
       {Step::llPlacedDispatch,  "llPlacedDispatch",  Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                16,   0},
       {Step::llPlacedMore,      "llPlacedMore",      Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                16,   0},
+      {Step::llPlacedFp8,       "llPlacedFp8",       Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                16,   0},
       {Step::llPlacedCast,      "llPlacedCast",      Kind::dispatch, Family::plain,        Spread::once,  false, kNear,                16,   0},
       {Step::llSlotCombine,     "llSlotCombine",     Kind::combine,  Family::plain,        Spread::once,  false, kNear,                8,    0},
       {Step::llPlacedCombine,   "llPlacedCombine",   Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
+      {Step::llPlacedWeighted,  "llPlacedWeighted",  Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
       {Step::llWeightsCombine,  "llWeightsCombine",  Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
       {Step::llSlotCoded,       "llSlotCoded",       Kind::combine,  Family::plain,        Spread::once,  false, kNear,                16,   0},
       {Step::llPlacedCoded,     "llPlacedCoded",     Kind::combine,  Family::plain,        Spread::once,  true,  kNear,                16,   0},
@@ -208,16 +218,22 @@ MOE_HOST_DEVICE bool asksForMore(const StepParams& p) {
   return p.handle.merges != 0 || p.describe.layoutRange != nullptr || p.describe.rowsPerExpert != nullptr ||
          p.tally.callRows != nullptr;
 }
+// The types of casts to e4m3 whose scales are for 128 elements. DeepEP has these.
+inline constexpr int kCastTypeBits = 15, kFp8CastLast = 3;
+// Whether rows are cast to one of them, without other scales and weights.
+MOE_HOST_DEVICE bool castsToFp8(const CastArgs& cast) {
+  return (cast.type & kCastTypeBits) <= kFp8CastLast && cast.inputScale == nullptr && cast.rowWeights == nullptr;
+}
 // The step of such a dispatch. RANK_MAJOR rows may stay in their slots.
 MOE_HOST_DEVICE Step plainDispatchStep(const StepParams& p) {
-  if (p.dispatch.cast.type != 0) return Step::llPlacedCast;
+  if (p.dispatch.cast.type != 0) return castsToFp8(p.dispatch.cast) ? Step::llPlacedFp8 : Step::llPlacedCast;
   if (asksForMore(p)) return Step::llPlacedMore;
   return p.handle.layout == Layout::rankMajor && p.dispatch.outRows == nullptr ? Step::llSlotDispatch
                                                                                : Step::llPlacedDispatch;
 }
 // Whether a dispatch adds to TallyArgs::callRows by itself, if it notes no waits.
 MOE_HOST_DEVICE bool countsArrivals(Step step) {
-  return step == Step::llPlacedMore || step == Step::llPlacedCast;
+  return step == Step::llPlacedMore || rowOf(step).castsPlainly();
 }
 // Whether a dispatch fills the arrays of DescribeArgs by itself, so that no step has to follow it.
 MOE_HOST_DEVICE bool describesArrivals(Step step, const DescribeArgs& a) {
@@ -247,14 +263,16 @@ MOE_HOST_DEVICE bool codesInSlots(const StepParams& p) {
 // nothing beside them but weights. Rows in a wire format go in one phase.
 MOE_HOST_DEVICE bool landsPlainly(const StepParams& p) {
   const CombineArgs& a = p.combine;
-  return combineLands(p.handle) && a.grads == 0 && a.ready.words == nullptr && a.leaves == 0 &&
+  const bool weighs = p.handle.weighted == 0 || a.weighted != 0;
+  return combineLands(p.handle) && a.grads == 0 && a.ready.words == nullptr && a.leaves == 0 && weighs &&
          (a.wire == 0 || (p.phases == kWhole && p.handle.weighted == 0)) && !p.comm.split() &&
          p.comm.nranks <= kSlotRanksMax;
 }
 // The step of such a combine.
 MOE_HOST_DEVICE Step plainCombineStep(const StepParams& p) {
   if (p.combine.wire != 0) return Step::llPlacedCoded;
-  return p.handle.weighted != 0 ? Step::llWeightsCombine : Step::llPlacedCombine;
+  if (p.handle.weighted != 0) return Step::llWeightsCombine;
+  return p.combine.weighted != 0 ? Step::llPlacedWeighted : Step::llPlacedCombine;
 }
 
 // True if each step has its row at its place, and each operation has a step.

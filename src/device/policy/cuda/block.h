@@ -27,21 +27,23 @@ struct SideWords {
 };
 template <ScattersSides List>
 struct SideWords<List> {
+  static constexpr unsigned kAll = 0xffffffffu;
   std::uint32_t word = 0;
 
   // `first`: this thread's first word.
   MOE_LANES void load(const CopyJob& job, int first) {
     if (first * 4 < static_cast<int>(job.sideBytes)) word = reinterpret_cast<const std::uint32_t*>(job.side)[first];
   }
-  // Stores them to all places of the job. `place`: the place that this lane has found. `step`: threads of the block.
+  // Stores them to all places of the job. `place`: the place that this lane has found, or 0. `step`: threads of the
+  // block.
   MOE_LANES void store(const List& list, const CopyJob& job, std::uint64_t place, int first, int step) const {
     const int own = static_cast<int>(job.sideBytes / 4), words = own < list.sideWords() ? own : list.sideWords();
     const std::int64_t stride = list.sideStride();
     const auto* from = reinterpret_cast<const std::uint32_t*>(job.side);
+    if (__ballot_sync(kAll, first < words) == 0) return;  // most CUDA warps have no word
 #pragma unroll 1
-    for (int sink = 0; sink < job.sinks; ++sink) {
-      auto* to = reinterpret_cast<std::uint32_t*>(__shfl_sync(0xffffffffu, place, sink));
-      if (to == nullptr) continue;
+    for (unsigned left = __ballot_sync(kAll, place != 0); left != 0; left &= left - 1) {
+      auto* to = reinterpret_cast<std::uint32_t*>(__shfl_sync(kAll, place, __ffs(static_cast<int>(left)) - 1));
       if (first < words) to[first * stride] = word;
 #pragma unroll 1
       for (int at = first + step; at < words; at += step) to[at * stride] = from[at];
@@ -227,7 +229,13 @@ class CudaBlock : public CudaWarp {
 
   template <CastList Casts>
   MOE_LANES bool castRows(const Casts& casts) const {
-    return cuda_cast::rowsOfBlock(casts, thread() / kLanes, threads() / kLanes, lane());
+    return castRowsOf<RowTypes::all>(casts);
+  }
+  template <RowTypes kTypes, CastList Casts>
+  MOE_LANES bool castRowsOf(const Casts& casts) const {
+    const auto withType = [](int rowType, auto body) { withTypeOf<kTypes>(rowType, body); };
+    const int rowType = kTypes == RowTypes::bf16 ? int{kBf16} : casts.rowType();
+    return cuda_cast::rowsOfBlock(casts, rowType, withType, thread() / kLanes, threads() / kLanes, lane());
   }
 
   // Sums are looked up one ahead. The last threads look up termsMax rows, because the number of rows is not known yet.

@@ -236,54 +236,58 @@ struct RawPiece {
   }
 };
 
-// Stores a tile as codes and scales. Lane s holds sink s.
+// Stores a tile as codes and scales. Lane s holds sink s, or none. Neighbouring lanes have the same word of scales, and
+// the first of them stores it. Their number is a power of two, so nothing is divided.
 template <class Type, class Format>
-MOE_LANES void storeTile(const CastPiece<Type>& piece, bool there, const CastJob& job, const Format& format, int tile,
-                         const CastSink& mine, int lane) {
+MOE_LANES void storeTile(const CastPiece<Type>& piece, bool there, const Format& format, int tile, const CastSink& mine,
+                         int lane) {
   const auto coded = format.code(piece);
   const std::uint32_t word = format.scaleWord(there ? coded.scale : 0u);
-  const int words = castScaleBytes(format.cast()) / 4, lanesEach = kLanes / words;
+  const unsigned words = static_cast<unsigned>(castScaleBytes(format.cast())) / 4;
+  const unsigned at = static_cast<unsigned>(lane) * words;
   const auto codesAt = reinterpret_cast<std::uint64_t>(mine.codes);
   const auto scalesAt = reinterpret_cast<std::uint64_t>(mine.scales);
 #pragma unroll 1
-  for (int sink = 0; sink < job.sinks; ++sink) {
+  for (unsigned left = __ballot_sync(kAll, codesAt != 0); left != 0; left &= left - 1) {
+    const int sink = __ffs(static_cast<int>(left)) - 1;
     auto* codes = reinterpret_cast<std::uint8_t*>(__shfl_sync(kAll, codesAt, sink));
     auto* scales = reinterpret_cast<std::uint32_t*>(__shfl_sync(kAll, scalesAt, sink));
-    if (codes == nullptr) continue;
     if (there) format.storeCodes(codes, tile * kCastTilePieces + lane, coded);
-    if (lane % lanesEach == 0) scales[tile * words + lane / lanesEach] = word;
+    if (at % kLanes == 0) scales[static_cast<unsigned>(tile) * words + at / kLanes] = word;
   }
 }
 
-// The first piece of a row is loaded while its places are found, or before the previous row is coded.
-template <CastList Casts>
-MOE_LANES bool rowsOfBlock(const Casts& casts, int warp, int warps, int lane) {
+// The first piece of a warp is loaded while the places of rows are found, and each further one before the previous one
+// is coded.
+// `withType`: like withRowType.
+template <CastList Casts, class WithType>
+MOE_LANES bool rowsOfBlock(const Casts& casts, int rowType, WithType withType, int warp, int warps, int lane) {
   static_assert(!ScattersScales<Casts>);
-  const int n = casts.count(), rowType = casts.rowType();
+  const int n = casts.count();
   CastJob job = n > 0 ? casts.job(0) : CastJob{nullptr, 0, 0};
-  RawPiece first{};
-  if (!mayPlace(casts, [&] { first.load(job, rowType, warp, lane); })) return false;
+  RawPiece next{};
+  if (!mayPlace(casts, [&] { next.load(job, rowType, warp, lane); })) return false;
   const CastRule rule = casts.rule();
   const auto rowsAs = [&](auto type, const auto& format) {
     using Type = decltype(type);
+    CastSink mine{};
 #pragma unroll 1
-    for (int i = 0; i < n; ++i) {
-      const CastJob now = job;
-      RawPiece piece = first;
-      const CastSink mine = lane < now.sinks ? casts.sink(i, lane) : CastSink{};
-      if (i + 1 < n) {
-        job = casts.job(i + 1);
-        first.load(job, rowType, warp, lane);
+    for (int i = 0, tile = warp; i < n;) {
+      const RawPiece piece = next;
+      const float weight = job.weight;
+      const int at = tile, tiles = castTiles(job.elements);
+      if (at == warp) mine = lane < job.sinks ? casts.sink(i, lane) : CastSink{};
+      tile += warps;
+      if (tile >= tiles) {
+        tile = warp;
+        if (++i < n) job = casts.job(i);
       }
-#pragma unroll 1
-      for (int tile = warp; tile < castTiles(now.elements); tile += warps) {
-        if (tile != warp) piece.load(now, rowType, tile, lane);
-        storeTile(piece.as<Type>(), piece.there, now, format.forRow(now.weight), tile, mine, lane);
-      }
+      if (i < n) next.load(job, rowType, tile, lane);
+      if (at < tiles) storeTile(piece.as<Type>(), piece.there, format.forRow(weight), at, mine, lane);
     }
   };
-  withRowType(rowType, [&](auto type) {
-    if (castBlockElements(rule.cast) == 128 && rule.inputScale == nullptr && rule.rowWeights == nullptr) {
+  withType(rowType, [&](auto type) {
+    if constexpr (CastsToFp8Alone<Casts>) {
       rowsAs(type, LargeBlocks{rule.cast, lane});
     } else {
       rowsAs(type, AnyBlocks{CastFactors::of(rule), lane});

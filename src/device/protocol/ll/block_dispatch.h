@@ -15,6 +15,12 @@
 namespace moe {
 
 static_assert(kNoCast == 0 && kSlotRanksMax <= 32, "routesPlainly, and a bit for each rank");
+static_assert(kCastTypeBits == kCastTypes && castBlockElements(kFp8CastLast) == 128 &&
+                  castBlockElements(kFp8CastLast + 1) != 128,
+              "castsToFp8");
+
+// What a dispatch casts its rows to: nothing, one of the formats of castsToFp8(), or any format.
+enum class RowCast { none, fp8, any };
 
 // A block with its tables.
 template <Blocks Warp>
@@ -38,11 +44,12 @@ MOE_SELDOM void llEndFirstPart(Warp warp, const StepParams& p, WarpIndex w, Oper
   llEndSend(LlSession<Warp>(warp, p, w, operation), false);
 }
 
-// `kPlaced`: the receivers move rows to places, perhaps by experts. `kCasts`: rows are cast when they leave. `kMore`:
+// `kPlaced`: the receivers move rows to places, perhaps by experts. `kCast`: rows are cast when they leave. `kMore`:
 // the handle may merge, and the last block fills arrays for the caller (asksForMore).
-template <Blocks Warp, bool kPlaced, bool kCasts, bool kMore>
+template <Blocks Warp, bool kPlaced, RowCast kCast, bool kMore>
 class LlBlockDispatch {
  protected:
+  static constexpr bool kCasts = kCast != RowCast::none;
   using S = LlSession<Warp>;
   using Tables = PlainBlock<Warp>;
   using Places = LlSlotPlaces<Warp, kPlaced, kMore>;
@@ -133,6 +140,7 @@ class LlBlockDispatch {
   };
   // A list for castRows. In its slot a row is one piece of memory.
   struct Casts : Leaving {
+    static constexpr bool kFp8Alone = kCast == RowCast::fp8;
     MOE_LANES int rowType() const { return cast().rowType; }
     MOE_LANES CastRule rule() const { return {cast().type, cast().inputScale, cast().globalScale, cast().rowWeights}; }
     MOE_LANES CastJob job(int i) const {

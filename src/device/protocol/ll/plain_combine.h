@@ -195,10 +195,15 @@ MOE_SELDOM bool llFreePlaces(Warp warp, const StepParams& p, WarpIndex w, Operat
   return llBeginLanding(CombineSession<Warp>(warp, p, w, operation), uncombined, used, isLast(w));
 }
 
-// `kBrings`: a combine of a handle whose combines bring the weights of the rows (Step::llWeightsCombine).
-template <Blocks Warp, bool kBrings>
+// By what the rows are multiplied that a rank sums: by nothing, by the weights of the dispatch, or by those that the
+// combine brings.
+enum class RowWeights { none, kept, brought };
+
+template <Blocks Warp, RowWeights kWeights>
 requires Lands<Warp>
 class LlPlacedCombine {
+  static constexpr bool kBrings = kWeights == RowWeights::brought;
+
  public:
   static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex warpOfAll) {
     const WarpIndex w{warpOfAll.index, warpOfAll.count, warpOfAll.count};
@@ -252,10 +257,10 @@ class LlPlacedCombine {
 
   MOE_LANES void handBack(const LlShare& share) const {
     const Made made{*this, share, LlRowPart::of(share, s_.args.rowBytes)};
-    if (s_.args.weighted != 0) {
-      s_.warp.reduceRows(s_.comm, MadeWeighted{made});
-    } else {
+    if constexpr (kWeights == RowWeights::none) {
       s_.warp.reduceRows(s_.comm, made);
+    } else {
+      s_.warp.reduceRows(s_.comm, MadeWeighted{made});
     }
   }
 

@@ -9,14 +9,14 @@ namespace moe {
 
 // Rows stay in their slots.
 template <Blocks Warp>
-class LlSlotDispatch : LlBlockDispatch<Warp, false, false, false> {
+class LlSlotDispatch : LlBlockDispatch<Warp, false, RowCast::none, false> {
  public:
   static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex w) {
     Base::template runAs<LlSlotDispatch>(warp, p, w);
   }
 
  private:
-  using Base = LlBlockDispatch<Warp, false, false, false>;
+  using Base = LlBlockDispatch<Warp, false, RowCast::none, false>;
   friend Base;
   using Base::Base, Base::s_, Base::t_;
   using typename Base::Kept, typename Base::Taken;
@@ -113,19 +113,20 @@ class LlSlotDispatch : LlBlockDispatch<Warp, false, false, false> {
   }
 };
 
-// Rows go to their places. `kCasts`: they are cast when they leave, and their scales go to places too. `kMore`: rows of
-// RANK_MAJOR may stay in their slots; see also LlBlockDispatch.
-template <Blocks Warp, bool kCasts, bool kMore>
-class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCasts, kMore> {
+// Rows go to their places. `kCast`: they may be cast when they leave, and then their scales go to places too. `kMore`:
+// rows of RANK_MAJOR may stay in their slots; see also LlBlockDispatch.
+template <Blocks Warp, RowCast kCast, bool kMore>
+class LlPlacedDispatch : LlBlockDispatch<Warp, true, kCast, kMore> {
  public:
   static MOE_LANES void run(const Warp& warp, const StepParams& p, WarpIndex w) {
     Base::template runAs<LlPlacedDispatch>(warp, p, w);
   }
 
  private:
-  using Base = LlBlockDispatch<Warp, true, kCasts, kMore>;
+  using Base = LlBlockDispatch<Warp, true, kCast, kMore>;
   friend Base;
   using Base::Base, Base::s_, Base::t_, Base::share_;
+  using Base::kCasts;
   using typename Base::Kept, typename Base::Tables, typename Base::Taken;
 
   MOE_LANES void receive() const {
