@@ -2,6 +2,7 @@
 
 #include "device/kernels/kernel_choice.h"
 #include "device/rows/row_math.h"
+#include "device/rows/wire_row.h"
 
 namespace moe {
 namespace {
@@ -45,7 +46,10 @@ cudaError_t load(const KernelChoice& choice, std::size_t sharedBytes) {
 // Loads the kernels of a step for one domain or for several.
 cudaError_t loadStep(Step step, bool far, bool bulk, std::size_t sharedBytes) {
   cudaError_t error = load({step, far, false, false, false}, 0);
-  if (rowOf(step).hasTypes() && error == cudaSuccess) error = load({step, far, false, false, true}, 0);
+  const int first = codesRows(step) ? kWireFp8 : kWireRow, last = codesRows(step) ? kWireLogfmt10 : kWireRow;
+  for (int wire = first; rowOf(step).hasTypes() && wire <= last && error == cudaSuccess; ++wire) {
+    error = load({step, far, false, false, true, wire}, 0);
+  }
   for (const bool longRows : {false, true}) {
     if (bulk && error == cudaSuccess) error = load({step, far, true, longRows, false}, sharedBytes);
   }
@@ -74,7 +78,7 @@ cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape&
   // A step that reaches no other rank has the same kernel in one domain and in several.
   const bool far = params.comm.split() && rowOf(step).has(kFar);
   const int rowType = rowOf(step).combines() ? params.combine.rowType : params.dispatch.cast.rowType;
-  const void* kernel = kernelOf({step, far, shape.bulk, longRows, rowType == kBf16});
+  const void* kernel = kernelOf({step, far, shape.bulk, longRows, rowType == kBf16, params.combine.wire});
   if (kernel == nullptr) return cudaErrorInvalidValue;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));

@@ -22,7 +22,7 @@ MOE_LANES WarpIndex thisWarp() {
 
 // The policy of a step that works as far as possible before its predecessor has ended. Its record begins while it
 // waits.
-template <Step kStep, RowTypes kTypes>
+template <Step kStep, class Kernel>
 class RecordedBlock : public CudaBlock {
  public:
   explicit MOE_LANES RecordedBlock(const StepParams& params) : params_(params) {}
@@ -59,11 +59,11 @@ class RecordedBlock : public CudaBlock {
   }
   template <SumList List>
   MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
-    return reduceRowsOf<kTypes>(comm, list);
+    return reduceRowsOf<Kernel>(comm, list);
   }
   template <CastList Casts>
   MOE_LANES bool castRows(const Casts& casts) const {
-    return castRowsOf<kTypes>(casts);
+    return castRowsOf<Kernel::kRowTypes>(casts);
   }
   MOE_LANES void noteStart(std::uint64_t began) const {
     if (!started_) KernelRecord::begin<kStep>(params_, began);
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(plainWarpsMax(rowOf(kStep), Warp::kPuts, kMajo
   const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const WarpIndex w{block, blocks, blocks};
   if constexpr (rowOf(kStep).family == StepFamily::plain) {
-    const RecordedBlock<kStep, Warp::kRowTypes> recorded(params);
+    const RecordedBlock<kStep, Warp> recorded(params);
     StepCode<kStep>::run(recorded, params, w);
     return recorded.end();
   } else if constexpr (rowOf(kStep).takesBlocks()) {
@@ -168,12 +168,32 @@ const void* addressOf(Kernel* kernel) {
   return reinterpret_cast<const void*>(kernel);
 }
 
+// The kernel for rows of bfloat16. `wire`: the format in which a combine's rows travel.
+template <Step kStep>
+const void* bf16KernelOf(int wire) {
+  if constexpr (codesRows(kStep)) {
+    switch (wire) {
+      case kWireFp8:
+        return addressOf(stepKernel<kStep, CudaBlockOfWire<kWireFp8>>);
+      case kWireFp8Blocks:
+        return addressOf(stepKernel<kStep, CudaBlockOfWire<kWireFp8Blocks>>);
+      case kWireNvfp4:
+        return addressOf(stepKernel<kStep, CudaBlockOfWire<kWireNvfp4>>);
+      default:
+        return addressOf(stepKernel<kStep, CudaBlockOfWire<kWireLogfmt10>>);
+    }
+  } else {
+    return addressOf(stepKernel<kStep, CudaBlockOfBf16>);
+  }
+}
+
 // NULL: there is none.
 template <Step kStep>
-const void* plainKernelOf(bool far, bool bf16) {
+const void* plainKernelOf(const KernelChoice& choice) {
+  const bool far = choice.far;
   if constexpr (rowOf(kStep).hasTypes()) {
     if (far) return nullptr;
-    return bf16 ? addressOf(stepKernel<kStep, CudaBlockOfBf16>) : addressOf(stepKernel<kStep, CudaBlockOfOthers>);
+    return choice.bf16 ? bf16KernelOf<kStep>(choice.wire) : addressOf(stepKernel<kStep, CudaBlockOfOthers>);
   } else {
     using Warp = std::conditional_t<rowOf(kStep).takesBlocks(), CudaBlock, CudaWarp>;
     if constexpr (rowOf(kStep).has(kFar)) {
@@ -206,8 +226,7 @@ const void* kernelIn(const KernelChoice& choice) {
   const void* kernel = nullptr;
   withStep<kFamily>(choice.step, [&](auto tag) {
     constexpr Step kStep = decltype(tag)::value;
-    kernel =
-        choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep>(choice.far, choice.bf16);
+    kernel = choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep>(choice);
   });
   return kernel;
 }

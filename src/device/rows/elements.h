@@ -95,35 +95,21 @@ MOE_LANES FourFloats scaled(const FourFloats& from, float factor) {
   return result;
 }
 
-// The largest magnitude of eight elements of 16 bits, ignoring NaNs. A GPU compares two pairs at once.
-template <class Type>
-MOE_LANES float amaxOfPairs(const std::uint32_t (&words)[4]) {
-#if defined(__CUDACC__)
-  std::uint32_t pair = 0;
-  for (const std::uint32_t word : words) pair = Type::largerNumbers(pair, word & 0x7fff7fffu);
-  return largerNumber(Type::toFloat(pair & 0xffffu), Type::toFloat(pair >> 16));
-#else
-  float largest = 0.0f;
-  for (const std::uint32_t word : words) {
-    largest = largerNumber(largest, Type::toFloat(word & 0x7fffu));
-    largest = largerNumber(largest, Type::toFloat(word >> 16 & 0x7fffu));
-  }
-  return largest;
-#endif
-}
-
 // The largest magnitude in a piece, ignoring NaNs. Such floats are ordered like their bits, so warps may compare the
 // bits.
 template <class Type>
 MOE_LANES float amaxOf(Quad piece) {
   const std::uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
-  if constexpr (Type::kPerWord == 2) {
-    return amaxOfPairs<Type>(words);
-  } else {
-    float largest = 0.0f;
-    for (const std::uint32_t word : words) largest = largerNumber(largest, Type::toFloat(word & kMagnitudeBits));
-    return largest;
+  float largest = 0.0f;
+  for (const std::uint32_t word : words) {
+    if constexpr (Type::kPerWord == 2) {
+      largest = largerNumber(largest, Type::toFloat(word & 0x7fffu));
+      largest = largerNumber(largest, Type::toFloat(word >> 16 & 0x7fffu));
+    } else {
+      largest = largerNumber(largest, Type::toFloat(word & kMagnitudeBits));
+    }
   }
+  return largest;
 }
 
 // The bits of the largest magnitude. If the piece has a NaN, they are the bits of a NaN, because these are the largest.

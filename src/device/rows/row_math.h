@@ -62,12 +62,6 @@ struct Bf16 {
   static MOE_LANES std::uint32_t fromFloat(float value) {
     return __bfloat16_as_ushort(__float2bfloat16_rn(value));
   }
-  // The larger number of each of two pairs, a NaN if both are one.
-  static MOE_LANES std::uint32_t largerNumbers(std::uint32_t a, std::uint32_t b) {
-    const __nv_bfloat162 pair =
-        __hmax2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
-    return reinterpret_cast<const std::uint32_t&>(pair);
-  }
 #else
   static MOE_LANES std::uint32_t fromFloat(float value) {
     const std::uint32_t bits = floatToBits(value);
@@ -86,10 +80,6 @@ struct Fp16 {
   }
   static MOE_LANES std::uint32_t fromFloat(float value) {
     return __half_as_ushort(__float2half_rn(value));
-  }
-  static MOE_LANES std::uint32_t largerNumbers(std::uint32_t a, std::uint32_t b) {
-    const __half2 pair = __hmax2(reinterpret_cast<const __half2&>(a), reinterpret_cast<const __half2&>(b));
-    return reinterpret_cast<const std::uint32_t&>(pair);
   }
 #else
   static MOE_LANES float toFloat(std::uint32_t half) {

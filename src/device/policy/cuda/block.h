@@ -58,6 +58,7 @@ enum class RowTypes { all, bf16, others };
 class CudaBlock : public CudaWarp {
  public:
   static constexpr RowTypes kRowTypes = RowTypes::all;
+  static constexpr int kWire = kWireRow;  // of a kernel for rows in one wire format, that format
   // The tables of 128 tokens with top-8 of 256 experts need 32 KiB. A block has 48 KiB unless the host asks for more.
   static constexpr int kScratchBytes = 40 << 10;
   static constexpr bool kWholeTokens = false;
@@ -242,9 +243,10 @@ class CudaBlock : public CudaWarp {
   // A thread of another CUDA warp looks up the rest.
   template <SumList List>
   MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
-    return reduceRowsOf<RowTypes::all>(comm, list);
+    return reduceRowsOf<CudaBlock>(comm, list);
   }
-  template <RowTypes kTypes, SumList List>
+  // `Kernel`: the policy of the kernel, with its kRowTypes and kWire.
+  template <class Kernel, SumList List>
   MOE_LANES bool reduceRowsOf(const CommView& comm, const List& list) const {
     __shared__ block_sums::Desk<Weighted<List>> desks[2];
     const int n = list.count(), termsMax = list.termsMax();
@@ -261,16 +263,15 @@ class CudaBlock : public CudaWarp {
       __syncthreads();
       if (i + 1 < n) lookUp(i + 1);
       const SumJob job = desks[i % 2].job;
-      withTypeOf<kTypes>(list.rowType(), [&](auto type) {
+      withTypeOf<Kernel::kRowTypes>(list.rowType(), [&](auto type) {
         using Type = decltype(type);
         if constexpr (TakesLanded<List>) {
           const auto late = [&](int term) { return list.late(i, term); };
           const auto pauseOf = [&] { return LandingPause<decltype(late)>{comm, late}; };
-          good =
-              sum<Type>(list, i, desks[i % 2], job, block_sums::Landed<decltype(pauseOf)>{pauseOf, list.landed(i)}) &&
-              good;
+          const block_sums::Landed<decltype(pauseOf)> landed{pauseOf, list.landed(i)};
+          good = sum<Kernel::kWire, Type>(list, i, desks[i % 2], job, landed) && good;
         } else {
-          sum<Type>(list, i, desks[i % 2], job, block_sums::Present{});
+          sum<Kernel::kWire, Type>(list, i, desks[i % 2], job, block_sums::Present{});
         }
       });
     }
@@ -351,10 +352,10 @@ class CudaBlock : public CudaWarp {
   }
 
   // Makes sum `i` of a list. False: a row did not land.
-  template <class Type, class List, class Desk, class Terms>
+  template <int kWire, class Type, class List, class Desk, class Terms>
   static MOE_LANES bool sum(const List& list, int i, const Desk& desk, const SumJob& job, const Terms& terms) {
     if constexpr (WireList<List>) {
-      return cuda_wire::BlockSum<Type, List, Desk, Terms>(list, i, desk, job, terms).make();
+      return cuda_wire::BlockSum<kWire, Type, List, Desk, Terms>(list, i, desk, job, terms).make();
     } else {
       return block_sums::sum<Type, List>(desk, job, terms);
     }
@@ -467,6 +468,10 @@ struct CudaBlockOfBf16 : CudaBlock {
 };
 struct CudaBlockOfOthers : CudaBlock {
   static constexpr RowTypes kRowTypes = RowTypes::others;
+};
+template <int kWireType>
+struct CudaBlockOfWire : CudaBlockOfBf16 {
+  static constexpr int kWire = kWireType;
 };
 
 MOE_LANES CudaBlock CudaWarp::wide() const {

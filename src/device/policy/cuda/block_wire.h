@@ -68,7 +68,9 @@ class CodedWords {
   bool packsTwo_, scaled_, more_, takesMore_, leads_;
 };
 
-template <class Type, WireList List, class Desk, class Terms>
+// `kWire`: the format of all rows of this kernel; kWireRow: each list says its own. Code for other formats would lie in
+// the way.
+template <int kWire, class Type, WireList List, class Desk, class Terms>
 class BlockSum {
   static constexpr int kQuads = kPieceQuads<Type>, kElement = kElementBytes<Type>;
   static constexpr int kTermsAtOnce = 4, kRowsAtOnce = kElement == 2 ? 4 : 2;
@@ -77,7 +79,12 @@ class BlockSum {
  public:
   // Sum `i` of the list, whose rows the desk has. `landed`: which of them are landing words (block_sums.h).
   MOE_LANES BlockSum(const List& list, int i, const Desk& desk, const SumJob& job, const Terms& landed)
-      : desk_(desk), wire_(list.wire()), part_(list.part(i)), job_(job), coded_(codedOf(list, i)), landed_(landed) {}
+      : desk_(desk),
+        wire_{kWire == kWireRow ? list.wire().type : kWire, list.wire().elements},
+        part_(list.part(i)),
+        job_(job),
+        coded_(codedOf(list, i)),
+        landed_(landed) {}
 
   // False: a row did not arrive. All threads of the block call it.
   MOE_LANES bool make() const {

@@ -2,6 +2,8 @@
 // tile. The lanes of a block find its largest magnitude by shuffles. Two tiles are in flight. Lane s looks up sink s.
 #pragma once
 
+#include <type_traits>
+
 #include "device/rows/cast_row.h"
 
 namespace moe::cuda_cast {
@@ -19,6 +21,33 @@ MOE_LANES std::uint32_t blockMax(std::uint32_t bits, int lanes) {
     bits = other > bits ? other : bits;
   }
   return bits;
+}
+
+// The larger number of each of two pairs of 16-bit elements, a NaN if both are one.
+template <class Type>
+MOE_LANES std::uint32_t largerPair(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t pair;
+  if constexpr (std::is_same_v<Type, Bf16>) {
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  } else {
+    asm("max.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  }
+  return pair;
+}
+// CastPiece::amax(), for which elements of 16 bits are compared two at a time.
+template <class Type>
+MOE_LANES float amaxOf(const CastPiece<Type>& piece) {
+  if constexpr (Type::kPerWord == 1) {
+    return piece.amax();
+  } else {
+    std::uint32_t pair = 0;
+#pragma unroll
+    for (const Quad& quad : piece.quad) {
+      for (const std::uint32_t word : {quad.x, quad.y, quad.z, quad.w})
+        pair = largerPair<Type>(pair, word & 0x7fff7fffu);
+    }
+    return largerNumber(Type::toFloat(pair & 0xffffu), Type::toFloat(pair >> 16));
+  }
 }
 
 // The words of a row's scales, which a warp makes tile by tile. Each lane keeps one word, so that one store writes many
@@ -55,7 +84,7 @@ struct LargeBlocks {
   };
   template <class Type>
   MOE_LANES Coded code(const CastPiece<Type>& piece) const {
-    const Fp8Scale scale = castScale(type, bitsToFloat(blockMax(floatToBits(piece.amax()), kBlockLanes)));
+    const Fp8Scale scale = castScale(type, bitsToFloat(blockMax(floatToBits(amaxOf(piece)), kBlockLanes)));
     return {piece.codes(scale.inverse), floatToBits(scale.scale)};
   }
   MOE_LANES int cast() const { return type; }
@@ -87,7 +116,8 @@ struct AnyBlocks {
 
   template <class Type>
   MOE_LANES Coded code(const CastPiece<Type>& piece) const {
-    const BlockScale scale = blockScale(factors, blockMax(piece.magnitude(factors.cast), blockLanes()));
+    const std::uint32_t own = castToE2m1(factors.cast) ? piece.magnitude(factors.cast) : floatToBits(amaxOf(piece));
+    const BlockScale scale = blockScale(factors, blockMax(own, blockLanes()));
     if (!castToE2m1(factors.cast)) return {piece.codes(factors.input, scale.inverse), scale.bits};
     const HalfQuad codes = piece.codesE2m1(factors.input, scale.inverse);
     return {{codes.x, codes.y, 0, 0}, scale.bits};
