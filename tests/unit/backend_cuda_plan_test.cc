@@ -187,11 +187,10 @@ TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
 }
 
 TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) {
-  for (const Step step : {Step::llSlotDispatch, Step::llSlotCombine, Step::llPlacedDispatch, Step::llPlacedMore,
-                          Step::llPlacedFp8, Step::llPlacedCast, Step::llPlacedCombine, Step::llPlacedWeighted,
-                          Step::llWeightsCombine, Step::llSlotCoded, Step::llPlacedCoded}) {
+  for (const StepRow& row : kSteps.rows) {
+    if (row.family != StepFamily::plain) continue;
     const auto blocks = [&](int tokens, int sms) {
-      Workload work{step, 512, tokens, 14336, sms, true};
+      Workload work{row.step, 512, tokens, 14336, sms, true};
       work.lowLatency = true;
       return planLaunch(kH200, work, true).blocks;
     };
@@ -206,10 +205,10 @@ TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) 
 }
 
 TEST(CudaPlan, ABlockWithSeveralRowsHasMoreWarps) {
-  for (const Step step : {Step::llPlacedDispatch, Step::llPlacedMore, Step::llPlacedFp8, Step::llPlacedCast,
-                          Step::llPlacedCombine, Step::llPlacedWeighted, Step::llWeightsCombine}) {
+  for (const StepRow& row : kSteps.rows) {
+    if (row.family != StepFamily::plain || codesRows(row.step) || row.warps < kSmallWarps) continue;
     const auto warps = [&](int rows, int sms) {
-      Workload work{step, 512, rows, 14336, sms};
+      Workload work{row.step, 512, rows, 14336, sms};
       work.lowLatency = true;
       return planLaunch(kH200, work, true).warpsPerBlock;
     };
