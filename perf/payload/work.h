@@ -195,7 +195,7 @@ struct RunExperts {
 // ---- No work, but as many bytes of parameters as a step of the library: the cost of a launch ----
 
 struct Nothing {
-  static constexpr int kBytes = 1856;
+  static constexpr int kBytes = 1840;
   std::uint8_t parameters[kBytes];
 
   MOE_PERF_BOTH std::int64_t rowCount() const { return 1; }

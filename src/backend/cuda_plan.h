@@ -132,7 +132,8 @@ inline LaunchShape planBlocks(const GpuMachine& machine, const Workload& work) {
   const std::int64_t rows = blocksOfTokens(work.rows, piecesOf(work), kFewWarps, machine.multiprocessors - 1);
   const int wanted = static_cast<int>(std::clamp<std::int64_t>(rows, 1, machine.multiprocessors));
   const int blocks = residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted);
-  const bool few = codesRows(work.step) ? rows > work.rows && !work.wholeRows : work.rows <= kFewRows * blocks;
+  const bool few =
+      rowOf(work.step).codesPlainly() ? rows > work.rows && !work.wholeRows : work.rows <= kFewRows * blocks;
   return {blocks, std::min(few ? kFewWarps : kSmallWarps, warpsOf(machine, work))};
 }
 

@@ -14,6 +14,8 @@ struct WireQuestion {
   int terms;  // rows
   int parts;  // parts of a row, one warp each
   bool lands;
+  bool weighs;                     // rows are multiplied by their weights
+  bool oneFormat;                  // bf16: by a policy for this format only
   std::vector<std::uint8_t> rows;  // [terms][elements]
 
   int rowBytes() const { return elements * elementBytes(rowType); }
@@ -23,6 +25,7 @@ struct WireQuestion {
 struct WireAnswer {
   std::vector<std::uint8_t> coded;  // as plain words
   std::vector<std::uint8_t> sum;    // sum of the coded row and the rows
+  std::vector<std::uint8_t> own;    // sum of the coded row and rows of which one is not coded yet
   bool leftEmpty = true;            // the places where words had landed
 };
 
@@ -31,6 +34,7 @@ struct ProbeSum {
   WireRow format;
   WirePart which;
   int type, rowBytes, rowTerms;
+  bool hasWeights;
   const std::uint8_t *rows, *codedRow;
   std::uint8_t* to;
 
@@ -47,7 +51,8 @@ struct ProbeCoded : ProbeSum {
   MOE_LANES int coded(int) const { return 0; }
   MOE_LANES SumJob job(int) const { return {to, static_cast<std::uint32_t>(rowBytes), rowTerms}; }
   MOE_LANES const std::uint8_t* term(int, int term) const { return rows + std::ptrdiff_t{term} * rowBytes; }
-  MOE_LANES float weight(int, int term) const { return 0.75f + 0.5f * static_cast<float>(term); }
+  MOE_LANES bool weighs() const { return hasWeights; }
+  MOE_LANES float weight(int, int term) const { return hasWeights ? 0.75f + 0.5f * static_cast<float>(term) : 1.0f; }
 };
 struct ProbeRead : ProbeSum {
   static constexpr bool kCodes = false, kReads = true;
@@ -62,6 +67,22 @@ struct ProbeRead : ProbeSum {
 struct ProbeTaken : ProbeRead {
   MOE_LANES int landed(int) const { return 1; }
   MOE_LANES Failure late(int, int) const { return {}; }
+};
+
+// The coded row and the first row, which is not coded yet. An odd number of rows swaps the two; the last of many rows
+// is added to them.
+struct ProbeOwn : ProbeSum {
+  static constexpr bool kCodes = false, kReads = true;
+
+  MOE_LANES int own() const { return 1 - rowTerms % 2; }
+  MOE_LANES int termsMax() const { return rowTerms > 4 ? 3 : 2; }
+  MOE_LANES int coded(int) const { return 2; }
+  MOE_LANES SumJob job(int) const { return {to, static_cast<std::uint32_t>(rowBytes), termsMax()}; }
+  MOE_LANES bool isOwn(int, int term) const { return term == own(); }
+  MOE_LANES const std::uint8_t* term(int, int term) const {
+    if (term == 2) return rows + std::ptrdiff_t{rowTerms - 1} * rowBytes;
+    return isOwn(0, term) ? rows : codedRow;
+  }
 };
 
 // Part i of the question's.

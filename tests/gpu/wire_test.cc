@@ -27,15 +27,21 @@ WireAnswer answerOfCpu(const WireQuestion& question) {
   WireAnswer answer;
   answer.coded.resize(question.wire().bytes());
   answer.sum.resize(static_cast<std::size_t>(question.rowBytes()));
-  const ProbeSum probe{question.wire(),     probePart(question.elements, 1, 0),
-                       question.rowType,    question.rowBytes(),
-                       question.terms,      question.rows.data(),
-                       answer.coded.data(), answer.coded.data()};
+  answer.own.resize(answer.sum.size());
+  const ProbeSum probe{question.wire(),      probePart(question.elements, 1, 0),
+                       question.rowType,     question.rowBytes(),
+                       question.terms,       question.weighs,
+                       question.rows.data(), answer.coded.data(),
+                       answer.coded.data()};
   const ProbeCoded<false> coded{probe};
   WireSum<Type, ProbeCoded<false>, PlainMemory>(coded, 0, PlainMemory{}).make(0, 1);
   ProbeRead read{probe};
   read.to = answer.sum.data();
   WireSum<Type, ProbeRead, PlainMemory>(read, 0, PlainMemory{}).make(0, 1);
+  if (question.terms == 0) return answer;
+  ProbeOwn own{probe};
+  own.to = answer.own.data();
+  WireSum<Type, ProbeOwn, PlainMemory>(own, 0, PlainMemory{}).make(0, 1);
   return answer;
 }
 
@@ -49,12 +55,17 @@ void compare(const WireQuestion& question) {
   const auto where = [&] {
     return ::testing::Message() << "wire " << question.type << " type " << question.rowType << " elements "
                                 << question.elements << " rows " << question.terms << " parts " << question.parts
-                                << " lands " << question.lands;
+                                << " lands " << question.lands << " weighs " << question.weighs << " one format "
+                                << question.oneFormat;
   };
   for (std::size_t i = 0; i < cpu.coded.size(); ++i) {
     ASSERT_EQ(gpu.coded[i], cpu.coded[i]) << "byte " << i << " on the wire; " << where();
   }
   for (std::size_t i = 0; i < cpu.sum.size(); ++i) ASSERT_EQ(gpu.sum[i], cpu.sum[i]) << "byte " << i << "; " << where();
+  const bool givesOwn = !question.lands && question.oneFormat && question.type != kWireLogfmt10;
+  for (std::size_t i = 0; i < cpu.own.size() && givesOwn; ++i) {
+    ASSERT_EQ(gpu.own[i], cpu.own[i]) << "byte " << i << " with a row that is not coded; " << where();
+  }
   EXPECT_TRUE(gpu.leftEmpty) << where();
 }
 
@@ -68,6 +79,8 @@ TEST_F(WireOnGpu, HasTheBitsOfTheCpu) {
     question.terms = rng.between(0, 9);
     question.parts = rng.between(1, kWireFactors);
     question.lands = rng.coin();
+    question.weighs = rng.coin();
+    question.oneFormat = question.rowType == kBf16 && rng.coin();
     question.rows.resize(static_cast<std::size_t>(question.terms * question.rowBytes()));
     const bool wild = rng.oneIn(3);
     const int elements = question.terms * question.elements;

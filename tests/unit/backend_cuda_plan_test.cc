@@ -206,7 +206,7 @@ TEST(CudaPlan, AStepWhoseWarpsAreBlocksHasOneMoreAndTwoForARowWhileThereIsRoom) 
 
 TEST(CudaPlan, ABlockWithSeveralRowsHasMoreWarps) {
   for (const StepRow& row : kSteps.rows) {
-    if (row.family != StepFamily::plain || codesRows(row.step) || row.warps < kSmallWarps) continue;
+    if (row.family != StepFamily::plain || row.codesPlainly() || row.warps < kSmallWarps) continue;
     const auto warps = [&](int rows, int sms) {
       Workload work{row.step, 512, rows, 14336, sms};
       work.lowLatency = true;

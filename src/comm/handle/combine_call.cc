@@ -22,8 +22,37 @@ bool onlyMoves(const Handle& handle, const CombineArgs& a) {
 int rowsForPlainStep(Step step, const Workload& work, int blocks) {
   constexpr int kRowsOfBlock = 8, kWholeRowsOfBlock = 4;
   if (work.sms == 0) return kRowsOfBlock * blocks;
-  if (!codesRows(step)) return blocks / 2;
+  if (!rowOf(step).codesPlainly()) return blocks / 2;
   return work.wholeRows ? kWholeRowsOfBlock * blocks : blocks;
+}
+
+// Whether rows of an HT combine go at once rather than in waves. In waves, rows are made beside the wire, but each wave
+// takes some microseconds. These are times in us, at once and in 4 waves, with 2048 and 4096 rows that arrive at a
+// rank:
+//
+//   EXPERT_MAJOR, bf16        128 / 125,  225 / 195        EXPERT_MAJOR, fp8   81 / 87,  142 / 134
+//   FLAT, bf16, not in place   85 /  84,  151 / 132        FLAT, fp8           46 / 55,   74 /  84
+//
+// In 6 waves, 2048 rows of FLAT in bf16 took 89 us. Two ranks read half of the coded rows where they are given
+// (readsOwnRows), which is only possible at once: 130 us instead of 135 with 8192 rows. Codes of NVFP4 and LogFMT-10
+// take so many instructions that waves only mix them in the instruction cache: 368 / 371 and 356 / 455 with 8192 rows
+// in EXPERT_MAJOR (2 x H200, 2026-11-30). Rows in place are not made.
+bool goesAtOnce(const Handle& handle, const CombineArgs& a, int arriving) {
+  constexpr int kExpertRows = 1536, kRows = 3072, kRanksWithOwnRows = 2;
+  const bool codes = a.wire != moeWireRow, perExpert = handle.rowsPerExpert();
+  if (a.ready.words != nullptr) return false;
+  if (a.inPlace != 0 || a.wire == moeWireNvfp4 || a.wire == moeWireLogfmt10) return true;
+  if (handle.backend().kind() == moeBackendHost) return !perExpert;
+  if (codes && !perExpert && handle.view().map.nranks <= kRanksWithOwnRows) return true;
+  return arriving <= (codes || !perExpert ? kRows : kExpertRows);
+}
+
+// Whether the sums of a combine at once read this rank's rows where they are given. A second part may run when the
+// caller's rows are gone.
+bool readsOwnRows(const Handle& handle, const Operation& operation) {
+  const CombineArgs& a = operation.params.combine;
+  const bool codes = a.rowType == moeRowBf16 && a.wire != moeWireRow && a.wire != moeWireLogfmt10;
+  return codes && !operation.sendOnly && !handle.rowsPerExpert() && a.rows != nullptr;
 }
 
 // The plain step, whose warps are blocks, if it may serve this combine and is faster. With 8 tokens of each block a
@@ -125,15 +154,19 @@ void CombineCall::placeRows() {
 void planCombine(const Handle& handle, const CombinePlan& plan, Operation* operation) {
   CombineArgs& a = operation->params.combine;
   const Backend& backend = handle.backend();
+  const int arriving = std::max(handle.tokens(), handle.arrivingRowsGuess(handle.tokens()));
+  if (!handle.lowLatency() && !handle.view().hasRails() && goesAtOnce(handle, a, arriving)) {
+    operation->step = combineStep(handle.view(), backend.landingCombines(), plan.coded, true);
+    a.ownRows = readsOwnRows(handle, *operation) ? 1 : 0;
+  }
   const std::uint32_t bytes = plan.coded ? static_cast<std::uint32_t>(a.elements) : a.rowBytes;
   const int tokens = handle.tokens();
   Workload work = workloadOf(handle, operation->step, {tokens, plan.sms, bytes, a.wireBytes, onlyMoves(handle, a)});
   work.waitsForRows = a.ready.words != nullptr;
   work.wholeRows = WireRow{a.wire, a.elements}.hasFactor();
-  const int arriving = std::max(tokens, handle.arrivingRowsGuess(tokens));
   operation->step = work.step = fasterStep(backend, operation->params, work, arriving);
   const StepRow row = rowOf(work.step);
-  if (row.family == StepFamily::plain && (row.lands || codesRows(row.step))) work.rows = arriving;
+  if (row.family == StepFamily::plain && (row.lands || row.codesPlainly())) work.rows = arriving;
   operation->shape = operation->completing = backend.shapeFor(work);
   if (plan.completeSms > 0) {
     work.sms = plan.completeSms;

@@ -12,7 +12,7 @@ struct KernelChoice {
   bool bulk;      // with the bulk-copy engine
   bool longRows;  // bulk sums only: for long rows
   bool bf16;      // StepRow::hasTypes() only: for rows of bfloat16
-  int wire = 0;   // codesRows() and bf16 only: for rows that travel in this format
+  int wire = 0;   // StepRow::hasFormats() and bf16 only: for rows that travel in this format
 };
 
 // The runtime's pointer to a kernel. NULL: there is no such kernel, or the step belongs to another family. The .cu file

@@ -46,8 +46,9 @@ cudaError_t load(const KernelChoice& choice, std::size_t sharedBytes) {
 // Loads the kernels of a step for one domain or for several.
 cudaError_t loadStep(Step step, bool far, bool bulk, std::size_t sharedBytes) {
   cudaError_t error = load({step, far, false, false, false}, 0);
-  const int first = codesRows(step) ? kWireFp8 : kWireRow, last = codesRows(step) ? kWireLogfmt10 : kWireRow;
-  for (int wire = first; rowOf(step).hasTypes() && wire <= last && error == cudaSuccess; ++wire) {
+  const StepRow row = rowOf(step);
+  const int first = row.hasFormats() ? kWireFp8 : kWireRow, last = row.hasFormats() ? kWireLogfmt10 : kWireRow;
+  for (int wire = first; row.hasTypes() && !far && wire <= last && error == cudaSuccess; ++wire) {
     error = load({step, far, false, false, true, wire}, 0);
   }
   for (const bool longRows : {false, true}) {

@@ -169,41 +169,39 @@ const void* addressOf(Kernel* kernel) {
 }
 
 // The kernel for rows of bfloat16. `wire`: the format in which a combine's rows travel.
-template <Step kStep>
+template <Step kStep, class Warp>
 const void* bf16KernelOf(int wire) {
-  if constexpr (codesRows(kStep)) {
+  if constexpr (rowOf(kStep).hasFormats()) {
     switch (wire) {
       case kWireFp8:
-        return addressOf(stepKernel<kStep, CudaBlockOfWire<kWireFp8>>);
+        return addressOf(stepKernel<kStep, OnlyFor<Warp, RowTypes::bf16, kWireFp8>>);
       case kWireFp8Blocks:
-        return addressOf(stepKernel<kStep, CudaBlockOfWire<kWireFp8Blocks>>);
+        return addressOf(stepKernel<kStep, OnlyFor<Warp, RowTypes::bf16, kWireFp8Blocks>>);
       case kWireNvfp4:
-        return addressOf(stepKernel<kStep, CudaBlockOfWire<kWireNvfp4>>);
+        return addressOf(stepKernel<kStep, OnlyFor<Warp, RowTypes::bf16, kWireNvfp4>>);
       default:
-        return addressOf(stepKernel<kStep, CudaBlockOfWire<kWireLogfmt10>>);
+        return addressOf(stepKernel<kStep, OnlyFor<Warp, RowTypes::bf16, kWireLogfmt10>>);
     }
   } else {
-    return addressOf(stepKernel<kStep, CudaBlockOfBf16>);
+    return addressOf(stepKernel<kStep, OnlyFor<Warp, RowTypes::bf16>>);
   }
 }
 
 // NULL: there is none.
 template <Step kStep>
 const void* plainKernelOf(const KernelChoice& choice) {
-  const bool far = choice.far;
-  if constexpr (rowOf(kStep).hasTypes()) {
-    if (far) return nullptr;
-    return choice.bf16 ? bf16KernelOf<kStep>(choice.wire) : addressOf(stepKernel<kStep, CudaBlockOfOthers>);
-  } else {
-    using Warp = std::conditional_t<rowOf(kStep).takesBlocks(), CudaBlock, CudaWarp>;
-    if constexpr (rowOf(kStep).has(kFar)) {
-      if (far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
-    }
-    if constexpr (rowOf(kStep).has(kNear)) {
-      if (!far) return addressOf(stepKernel<kStep, Warp>);
-    }
-    return nullptr;
+  using Warp = std::conditional_t<rowOf(kStep).takesBlocks(), CudaBlock, CudaWarp>;
+  if constexpr (rowOf(kStep).has(kFar)) {
+    if (choice.far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
   }
+  if (choice.far) return nullptr;
+  if constexpr (rowOf(kStep).hasTypes()) {
+    using Others = OnlyFor<Warp, RowTypes::others>;
+    return choice.bf16 ? bf16KernelOf<kStep, Warp>(choice.wire) : addressOf(stepKernel<kStep, Others>);
+  } else if constexpr (rowOf(kStep).has(kNear)) {
+    return addressOf(stepKernel<kStep, Warp>);
+  }
+  return nullptr;
 }
 
 // Sums have one bulk kernel for short rows and one for long ones.

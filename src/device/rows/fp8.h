@@ -101,21 +101,25 @@ MOE_LANES std::uint32_t quantiseFour(const FourFloats& from, float inverse) {
   return (codes & 0x7f7f7f7fu) | from.signs;
 }
 
-// The codes of value[i] * inverse, each in byte i. The factor is positive. NaNs get no sign, so that nobody has to look
-// at the sign of each element.
-MOE_LANES std::uint32_t quantiseFourNumbers(const float* value, float inverse) {
+// The codes of value[i], each in byte i. NaNs get no sign, so that nobody has to look at the sign of each element.
+MOE_LANES std::uint32_t codesOfFourNumbers(const float* value) {
   std::uint32_t codes = 0;
 #if defined(__CUDACC__)
   if constexpr (cuda_fp8::kConverts) {
-    codes = cuda_fp8::codesOf(multiplyRounded(value[0], inverse), multiplyRounded(value[1], inverse)) |
-            cuda_fp8::codesOf(multiplyRounded(value[2], inverse), multiplyRounded(value[3], inverse)) << 16;
+    codes = cuda_fp8::codesOf(value[0], value[1]) | cuda_fp8::codesOf(value[2], value[3]) << 16;
   } else
 #endif
   {
-    for (int i = 0; i < 4; ++i) codes |= E4m3::fromFloat(multiplyRounded(value[i], inverse)) << 8 * i;
+    for (int i = 0; i < 4; ++i) codes |= E4m3::fromFloat(value[i]) << 8 * i;
   }
   const std::uint32_t nans = (codes & 0x7f7f7f7fu) + 0x01010101u;  // in the top bits of bytes
   return codes & ~(nans & 0x80808080u);
+}
+// The same for value[i] * inverse. The factor is positive.
+MOE_LANES std::uint32_t quantiseFourNumbers(const float* value, float inverse) {
+  const float scaled[4] = {multiplyRounded(value[0], inverse), multiplyRounded(value[1], inverse),
+                           multiplyRounded(value[2], inverse), multiplyRounded(value[3], inverse)};
+  return codesOfFourNumbers(scaled);
 }
 
 // The code of a number without its sign, and the value of a code that has no sign.

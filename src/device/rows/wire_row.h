@@ -111,6 +111,10 @@ struct WirePiece {
     }
     return least;
   }
+  MOE_LANES Quad codes() const {
+    return {fp8::codesOfFourNumbers(value), fp8::codesOfFourNumbers(value + 4), fp8::codesOfFourNumbers(value + 8),
+            fp8::codesOfFourNumbers(value + 12)};
+  }
   MOE_LANES Quad codes(float inverse) const {
     return {fp8::quantiseFourNumbers(value, inverse), fp8::quantiseFourNumbers(value + 4, inverse),
             fp8::quantiseFourNumbers(value + 8, inverse), fp8::quantiseFourNumbers(value + 12, inverse)};

@@ -15,7 +15,7 @@ namespace moe {
 // term(i, t) are whole rows of type rowType(). job(i) has as many bytes as a row of the row type, or 0 if there is
 // nothing to do. With kCodes the result is coded as a row of wire(); else it is rounded to the row type. With kReads
 // the first coded(i) terms are rows of wire(). For NVFP4, a row has at most kWireFactors parts, and a coded sum has no
-// landed terms.
+// landed terms. weighs(), of Weighted lists: false if all weights are 1.
 template <class List>
 concept WireList = SumList<List> && requires(const List list, int i) {
   { list.wire() } -> std::same_as<WireRow>;
@@ -23,13 +23,24 @@ concept WireList = SumList<List> && requires(const List list, int i) {
   requires List::kCodes || List::kReads;
 };
 
-// Lists whose sums have few terms. A policy may then make two units of such a sum at the same time.
+// Lists with kReads of which one term of each sum may not be coded yet: isOwn(i, term). It is a row of the row type,
+// and counts as if it had been coded.
 template <class List>
-concept InPairs = requires {
-  requires List::kPairs;
+concept OwnsRows = WireList<List> && requires(const List list, int i) {
+  { list.isOwn(i, i) } -> std::same_as<bool>;
 };
 
 #if !defined(__CUDACC__)
+
+// The words of a unit on the wire: codes, fifth words of LogFMT-10, scales.
+struct WireUnit {
+  alignas(Quad) std::array<std::uint32_t, kWireUnit / 4> codes;
+  std::array<std::uint32_t, kWireUnitPieces> fifths;
+  std::array<std::uint32_t, 2> scales;
+
+  static int codeBytes(const WireRow& wire) { return wire.packsTwo() ? kWireUnit / 2 : kWireUnit; }
+  void put(std::size_t piece, const Quad& words) { std::memcpy(codes.data() + 4 * piece, &words, sizeof words); }
+};
 
 // One sum of a list, on one lane. `Memory` is how the machine reads and writes rows:
 //   load(term, to, from, bytes)   reads plain bytes, or takes landing words; false if they did not arrive
@@ -39,7 +50,9 @@ template <class Type, WireList List, class Memory>
 class WireSum {
  public:
   WireSum(const List& list, int i, const Memory& memory)
-      : list_(list), i_(i), memory_(memory), job_(list.job(i)), wire_(list.wire()), part_(list.part(i)) {}
+      : list_(list), i_(i), memory_(memory), job_(list.job(i)), wire_(list.wire()), part_(list.part(i)) {
+    if constexpr (OwnsRows<List>) findOwn();
+  }
 
   // Makes the units first, first + step, ... of the part. False: a row did not arrive.
   bool make(int first, int step) const {
@@ -47,7 +60,9 @@ class WireSum {
     const int units = (part_.end - part_.begin) / kWireUnit;
     if constexpr (List::kCodes) {
       WireFactor factor{};
-      if (wire_.hasFactor() && first < units && !findFactor(&factor)) return false;
+      static_assert(!TakesLanded<List>);
+      const auto addTo = [&](int begin, Sums& sums) { return addTerms(begin, sums); };
+      if (wire_.hasFactor() && first < units && !findFactor(addTo, &factor)) return false;
       if (wire_.hasFactor() && first == 0 && part_.index == 0) storeFactor(factor.factor);
       return forUnits(first, step, [&](int begin, const Sums& sums) { storeCodes(begin, sums, factor); });
     }
@@ -76,14 +91,14 @@ class WireSum {
   bool forUnits(int first, int step, Use use) const {
     Sums sums;
     for (int begin = part_.begin + first * kWireUnit; begin < part_.end; begin += step * kWireUnit) {
-      if (!sumUnit(begin, sums)) return false;
+      sums.fill(0.0f);
+      if (!addTerms(begin, sums)) return false;
       use(begin, sums);
     }
     return true;
   }
 
-  bool sumUnit(int begin, Sums& sums) const {
-    sums.fill(0.0f);
+  bool addTerms(int begin, Sums& sums) const {
     for (int term = 0; term < job_.terms; ++term) {
       if (!addTerm(term, begin, sums)) return false;
     }
@@ -92,8 +107,12 @@ class WireSum {
 
   bool addTerm(int term, int begin, Sums& sums) const {
     if constexpr (List::kReads) {
-      if (term < list_.coded(i_)) return addCoded(term, begin, sums);
+      if (term < list_.coded(i_)) return term == own_ ? addOwn(begin, sums) : addCoded(term, begin, sums);
     }
+    return addRow(term, begin, sums);
+  }
+
+  bool addRow(int term, int begin, Sums& sums) const {
     alignas(Quad) std::array<std::conditional_t<kElement == 2, std::uint16_t, std::uint32_t>, kWireUnit> row;
     if (!memory_.load(term, row.data(), list_.term(i_, term) + std::ptrdiff_t{begin} * kElement, sizeof row))
       return false;
@@ -108,48 +127,56 @@ class WireSum {
 
   bool addCoded(int term, int begin, Sums& sums) const {
     const std::uint8_t* row = list_.term(i_, term);
-    if (wire_.isLog()) return addLog(term, begin, sums);
-    std::array<std::uint32_t, kWireUnit / 4> codes;
-    std::array<std::uint32_t, 2> scales{};
+    WireUnit unit{};
     std::uint32_t factor = 0;
-    const int words = wire_.packsTwo() ? kWireUnit / 8 : kWireUnit / 4;
-    if (!memory_.load(term, codes.data(), row + wire_.codesAt(begin), static_cast<std::uint32_t>(words) * 4))
-      return false;
-    const auto scaleBytes = static_cast<std::uint32_t>(wire_.scaleWords() * 4);
-    if (scaleBytes > 0 && !memory_.load(term, scales.data(), row + wire_.scaleAt(begin), scaleBytes)) return false;
+    const auto load = [&](auto& words, int at, int bytes) {
+      return bytes == 0 || memory_.load(term, words.data(), row + at, static_cast<std::uint32_t>(bytes));
+    };
+    if (!load(unit.codes, wire_.codesAt(begin), unit.codeBytes(wire_))) return false;
+    if (wire_.isLog() && !load(unit.fifths, wire_.fifthAt(begin), sizeof unit.fifths)) return false;
+    if (!load(unit.scales, wire_.scaleAt(begin), wire_.scaleWords() * 4)) return false;
     if (wire_.hasFactor() && !memory_.look(term, &factor, factorOf(term, part_.index), sizeof factor)) return false;
-    for (int piece = 0; piece < kWireUnitPieces; ++piece) {
-      const std::uint32_t word = scales[wire_.packsTwo() && piece * kWirePiece >= kWireUnit / 2 ? 1 : 0];
-      addPiece(codes.data(), piece, wireScale(wire_, piece * kWirePiece, word, factor), sums);
-    }
+    addUnit(unit, factor, sums);
     return true;
   }
 
-  bool addLog(int term, int begin, Sums& sums) const {
-    const std::uint8_t* row = list_.term(i_, term);
-    std::array<Quad, kWireUnitPieces> codes;
-    std::array<std::uint32_t, kWireUnitPieces> fifths;
-    std::uint32_t word = 0;
-    if (!memory_.load(term, codes.data(), row + wire_.codesAt(begin), sizeof codes)) return false;
-    if (!memory_.load(term, fifths.data(), row + wire_.fifthAt(begin), sizeof fifths)) return false;
-    if (!memory_.load(term, &word, row + wire_.scaleAt(begin), sizeof word)) return false;
-    const LogGroup group = LogGroup::of(word);
-    for (std::size_t at = 0; at < codes.size(); ++at) {
-      const LogPiece piece{codes[at].x, codes[at].y, codes[at].z, codes[at].w, fifths[at]};
+  // ---- The term that is not coded yet. Its row is this rank's, so it need not be awaited.
+
+  bool addOwn(int begin, Sums& sums) const {
+    Sums own{};
+    if (!addRow(own_, begin, own)) return false;
+    addUnit(codesOf(own, ownFactor_), floatToBits(ownFactor_.factor), sums);
+    return true;
+  }
+  void findOwn() {
+    for (int term = 0; job_.bytes > 0 && term < job_.terms; ++term) {
+      if (list_.isOwn(i_, term)) own_ = term;
+    }
+    if (own_ < 0 || !wire_.hasFactor()) return;
+    findFactor([&](int begin, Sums& sums) { return addRow(own_, begin, sums); }, &ownFactor_);
+  }
+
+  void addUnit(const WireUnit& unit, std::uint32_t factor, Sums& sums) const {
+    if (wire_.isLog()) return addLog(unit, sums);
+    for (int at = 0; at < kWireUnit; ++at) {
+      const int piece = at / kWirePiece;
+      const std::uint32_t word = unit.scales[wire_.packsTwo() && at >= kWireUnit / 2 ? 1 : 0];
+      const float scale = wireScale(wire_, piece * kWirePiece, word, factor);
+      const std::size_t i = static_cast<std::size_t>(at);
+      const float value = wire_.packsTwo() ? wireE2m1(unit.codes[i / 8], at % 8, scale)
+                                           : dequantise(unit.codes[i / 4] >> 8 * (at % 4) & 0xffu, scale);
+      sums[i] = addRounded(sums[i], value);
+    }
+  }
+  static void addLog(const WireUnit& unit, Sums& sums) {
+    const LogGroup group = LogGroup::of(unit.scales[0]);
+    for (std::size_t at = 0; at < unit.fifths.size(); ++at) {
+      const std::uint32_t* codes = unit.codes.data() + 4 * at;
+      const LogPiece piece{codes[0], codes[1], codes[2], codes[3], unit.fifths[at]};
       for (int e = 0; e < kWirePiece; ++e) {
         float& sum = sums[at * kWirePiece + static_cast<std::size_t>(e)];
         sum = addRounded(sum, group.valueOf(piece.fieldAt(e)));
       }
-    }
-    return true;
-  }
-
-  void addPiece(const std::uint32_t* codes, int piece, float scale, Sums& sums) const {
-    for (int at = piece * kWirePiece; at < (piece + 1) * kWirePiece; ++at) {
-      const float value = wire_.packsTwo() ? wireE2m1(codes[at / 8], at % 8, scale)
-                                           : dequantise(codes[at / 4] >> 8 * (at % 4) & 0xffu, scale);
-      float& sum = sums[static_cast<std::size_t>(at)];
-      sum = addRounded(sum, value);
     }
   }
 
@@ -157,16 +184,15 @@ class WireSum {
     return list_.term(i_, term) + wire_.factorAt() + std::ptrdiff_t{4} * copy;
   }
 
-  // Finds the factor, for which it reads the whole row.
-  bool findFactor(WireFactor* factor) const {
-    static_assert(!List::kCodes || !TakesLanded<List>);
+  // Finds the factor of a row, for which it sums the whole row: addTo(begin, sums) adds a unit. False: a row did not
+  // arrive.
+  template <class AddTo>
+  bool findFactor(AddTo addTo, WireFactor* factor) const {
     std::uint32_t amax = 0;
-    Sums sums;
     for (int begin = 0; begin < wire_.elements; begin += kWireUnit) {
-      if (!sumUnit(begin, sums)) return false;
-      for (int piece = 0; piece < kWireUnitPieces; ++piece) {
-        amax = std::max(amax, WirePiece::of(sums.data() + std::ptrdiff_t{piece} * kWirePiece).amax());
-      }
+      Sums sums{};
+      if (!addTo(begin, sums)) return false;
+      for (const WirePiece& piece : piecesOf(sums)) amax = std::max(amax, piece.amax());
     }
     *factor = WireFactor::of(amax);
     return true;
@@ -177,60 +203,63 @@ class WireSum {
     memory_.store(job_.out + wire_.factorAt(), copies.data(), sizeof copies);
   }
 
-  void storeLog(int begin, const std::array<WirePiece, kWireUnitPieces>& pieces) const {
+  void storeCodes(int begin, const Sums& sums, const WireFactor& factor) const {
+    const WireUnit unit = codesOf(sums, factor);
+    const auto store = [&](const auto& words, int at, int bytes) {
+      if (bytes > 0) memory_.store(job_.out + at, words.data(), static_cast<std::uint32_t>(bytes));
+    };
+    store(unit.codes, wire_.codesAt(begin), unit.codeBytes(wire_));
+    if (wire_.isLog()) store(unit.fifths, wire_.fifthAt(begin), sizeof unit.fifths);
+    store(unit.scales, wire_.scaleAt(begin), wire_.scaleWords() * 4);
+  }
+
+  // ---- Codes of a unit
+
+  using Pieces = std::array<WirePiece, kWireUnitPieces>;
+  static Pieces piecesOf(const Sums& sums) {
+    Pieces pieces;
+    for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i] = WirePiece::of(sums.data() + i * kWirePiece);
+    return pieces;
+  }
+  WireUnit codesOf(const Sums& sums, const WireFactor& factor) const {
+    const Pieces pieces = piecesOf(sums);
+    return wire_.packsTwo() ? e2m1Of(pieces, factor) : wire_.isLog() ? logOf(pieces) : e4m3Of(pieces);
+  }
+  WireUnit e4m3Of(const Pieces& pieces) const {
+    std::uint32_t amax = 0;
+    for (const WirePiece& piece : pieces) amax = std::max(amax, piece.amax());
+    const Fp8Scale scale = wire_.type == kWireFp8Blocks ? wireFp8Scale(amax) : Fp8Scale{1.0f, 1.0f};
+    WireUnit unit{};
+    for (std::size_t i = 0; i < pieces.size(); ++i) unit.put(i, pieces[i].codes(scale.inverse));
+    unit.scales[0] = floatToBits(scale.scale);
+    return unit;
+  }
+  static WireUnit e2m1Of(const Pieces& pieces, const WireFactor& factor) {
+    WireUnit unit{};
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const ByteScale scale = nvfp4Scale(bitsToFloat(pieces[i].amaxOrNan()), factor.global);
+      unit.scales[i / 4] |= scale.byte << 8 * (i % 4);
+      const HalfQuad codes = pieces[i].codesE2m1(scale.inverse);
+      unit.codes[2 * i] = codes.x;
+      unit.codes[2 * i + 1] = codes.y;
+    }
+    return unit;
+  }
+  static WireUnit logOf(const Pieces& pieces) {
     std::uint32_t amax = 0, amin = kInfinityBits;
     for (const WirePiece& piece : pieces) {
       amax = std::max(amax, piece.amaxOrNan());
       amin = std::min(amin, piece.amin());
     }
-    const std::uint32_t word = logWord(amax, amin);
-    const LogCoder coder = LogCoder::of(LogGroup::of(word));
-    std::array<Quad, kWireUnitPieces> codes;
-    std::array<std::uint32_t, kWireUnitPieces> fifths;
+    WireUnit unit{};
+    unit.scales[0] = logWord(amax, amin);
+    const LogCoder coder = LogCoder::of(LogGroup::of(unit.scales[0]));
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const LogPiece coded = pieces[i].codesLog(coder);
-      codes[i] = {coded.word[0], coded.word[1], coded.word[2], coded.word[3]};
-      fifths[i] = coded.word[4];
+      unit.put(i, {coded.word[0], coded.word[1], coded.word[2], coded.word[3]});
+      unit.fifths[i] = coded.word[4];
     }
-    memory_.store(job_.out + wire_.codesAt(begin), codes.data(), sizeof codes);
-    memory_.store(job_.out + wire_.fifthAt(begin), fifths.data(), sizeof fifths);
-    memory_.store(job_.out + wire_.scaleAt(begin), &word, sizeof word);
-  }
-
-  void storeCodes(int begin, const Sums& sums, const WireFactor& factor) const {
-    std::array<WirePiece, kWireUnitPieces> pieces;
-    std::uint32_t amax = 0;
-    for (int i = 0; i < kWireUnitPieces; ++i) {
-      auto& piece = pieces[static_cast<std::size_t>(i)];
-      piece = WirePiece::of(sums.data() + std::ptrdiff_t{i} * kWirePiece);
-      amax = std::max(amax, piece.amax());
-    }
-    if (wire_.isLog()) return storeLog(begin, pieces);
-    const Fp8Scale scale = wire_.type == kWireFp8Blocks ? wireFp8Scale(amax) : Fp8Scale{1.0f, 1.0f};
-    std::array<std::uint32_t, 2> words{floatToBits(scale.scale), 0};
-    if (wire_.packsTwo()) words = storeE2m1(begin, pieces, factor);
-    if (!wire_.packsTwo()) {
-      std::array<Quad, kWireUnitPieces> codes;
-      std::transform(pieces.begin(), pieces.end(), codes.begin(),
-                     [&](const auto& p) { return p.codes(scale.inverse); });
-      memory_.store(job_.out + wire_.codesAt(begin), codes.data(), sizeof codes);
-    }
-    const auto bytes = static_cast<std::uint32_t>(wire_.scaleWords() * 4);
-    if (bytes > 0) memory_.store(job_.out + wire_.scaleAt(begin), words.data(), bytes);
-  }
-
-  // Stores the codes and returns the words of the scales.
-  std::array<std::uint32_t, 2> storeE2m1(int begin, const std::array<WirePiece, kWireUnitPieces>& pieces,
-                                         const WireFactor& factor) const {
-    std::array<std::uint32_t, 2> words{};
-    std::array<HalfQuad, kWireUnitPieces> codes;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const ByteScale scale = nvfp4Scale(bitsToFloat(pieces[i].amaxOrNan()), factor.global);
-      words[i / 4] |= scale.byte << 8 * (i % 4);
-      codes[i] = pieces[i].codesE2m1(scale.inverse);
-    }
-    memory_.store(job_.out + wire_.codesAt(begin), codes.data(), sizeof codes);
-    return words;
+    return unit;
   }
 
   void storeRow(int begin, const Sums& sums) const {
@@ -246,6 +275,8 @@ class WireSum {
   SumJob job_;
   WireRow wire_;
   WirePart part_;
+  int own_ = -1;
+  WireFactor ownFactor_{};
 };
 
 #endif

@@ -99,8 +99,7 @@ class SettledWords {
     fill(at_.htOutputReady, ended.epoch[kHtDispatchChannel]);
     fill(at_.htRowsReady, ended.handed[0][kHtDispatchChannel]);
     fill(at_.htRowWaves, ended.handed[1][kHtDispatchChannel], kHtWaves);
-    fill(at_.htCombineReady, ended.handed[0][kHtCombineChannel]);
-    fill(at_.htCombineWaves, ended.handed[1][kHtCombineChannel], kHtWaves);
+    fill(at_.htCombineWaves, ended.handed[0][kHtCombineChannel], kHtWaves);
     fill(at_.htWeightsReady, ended.weighted[kHtCombineChannel]);
     // The combines of each parity among the first `combines`.
     fillPart(at_.htCombineDone, static_cast<int>(combines % kParities), (combines + 1) / 2);

@@ -89,9 +89,17 @@ struct StepRow {
   MOE_HOST_DEVICE constexpr bool places() const {
     return step == Step::llPlacedDispatch || step == Step::llPlacedMore || castsPlainly();
   }
-  // Whether there is a kernel for rows of bfloat16, and one for rows of other types.
+  // The plain combines of rows in a wire format.
+  MOE_HOST_DEVICE constexpr bool codesPlainly() const {
+    return step == Step::llSlotCoded || step == Step::llPlacedCoded;
+  }
+  // Whether there is a kernel for one domain and rows of bfloat16 in each wire format, and one for rows of other types.
+  MOE_HOST_DEVICE constexpr bool hasFormats() const {
+    return codesPlainly() || step == Step::combineCoded || step == Step::combineWavesCoded;
+  }
+  // Whether there is a kernel for one domain and rows of bfloat16, and one for rows of other types.
   MOE_HOST_DEVICE constexpr bool hasTypes() const {
-    return family == StepFamily::plain && (combines() || castsPlainly());
+    return hasFormats() || (family == StepFamily::plain && (combines() || castsPlainly()));
   }
   // Whether it may run beside the route that it follows.
   MOE_HOST_DEVICE constexpr bool runsBeside() const {
@@ -158,9 +166,9 @@ MOE_HOST_DEVICE constexpr StepRow rowOf(Step step) {
   return kSteps.rows[static_cast<std::size_t>(step)];
 }
 
-// True for operations with local work on their rows, or over rails; the same on all ranks. Other operations have one
-// wave. The number of waves is a compile-time constant of a step, so that one wave costs nothing.
-MOE_HOST_DEVICE bool goesInWaves(const HandleView& h) {
+// True for dispatches with local work on their rows, or over rails; the same on all ranks. Other dispatches have one
+// wave. Whether a step has waves is a compile-time constant, so that one wave costs nothing.
+MOE_HOST_DEVICE bool dispatchesInWaves(const HandleView& h) {
   return h.lowLatency == 0 && (expertRows(h) || h.domains > 1);
 }
 
@@ -170,7 +178,7 @@ MOE_HOST_DEVICE bool combineLands(const HandleView& h) {
 }
 
 inline Spread spreadOf(const HandleView& h) {
-  return h.hasRails() ? Spread::rails : goesInWaves(h) ? Spread::waves : Spread::once;
+  return h.hasRails() ? Spread::rails : dispatchesInWaves(h) ? Spread::waves : Spread::once;
 }
 
 // `casts`: rows are cast on their way, or have payloads.
@@ -182,10 +190,10 @@ inline Step dispatchStep(const HandleView& h, bool casts) {
   return std::find_if(std::begin(kSteps.rows), std::end(kSteps.rows), fits)->step;
 }
 // `landing`: whether rows land where they can; the same on all ranks of a communicator. `coded`: rows travel in a wire
-// format.
-inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
-  const bool lands = landing && combineLands(h);
-  const Spread spread = lands ? Spread::once : spreadOf(h);
+// format. `atOnce`: HT rows in one domain go at once rather than in waves. Ranks need not choose the same.
+inline Step combineStep(const HandleView& h, bool landing, bool coded = false, bool atOnce = false) {
+  const bool lands = landing && combineLands(h), once = h.lowLatency != 0 || atOnce;
+  const Spread spread = h.hasRails() ? Spread::rails : once ? Spread::once : Spread::waves;
   const auto fits = [&](const StepRow& row) {
     return row.combines() && row.coded() == coded && row.lands == lands && row.spread == spread &&
            row.family != StepFamily::plain;
@@ -247,10 +255,6 @@ MOE_HOST_DEVICE bool combinesFromSlots(const StepParams& p) {
          p.comm.nranks <= kSlotRanksMax;
 }
 
-// The plain combines of rows in a wire format.
-MOE_HOST_DEVICE constexpr bool codesRows(Step step) {
-  return step == Step::llSlotCoded || step == Step::llPlacedCoded;
-}
 // Whether Step::llSlotCoded may replace Step::combineCoded: RANK_MAJOR rows, with nothing beside them.
 MOE_HOST_DEVICE bool codesInSlots(const StepParams& p) {
   const CombineArgs& a = p.combine;

@@ -61,7 +61,7 @@ struct CommState {
   Flag routePlaced;                        // announcement by the warps of a route that a dispatch runs beside: all that
                                            // the dispatch needs before its rows arrive is in the handle
   std::uint64_t besideRoutes;              // dispatches so far that ran beside their route
-  std::uint64_t handed[2][kChannels];      // operations so far: [0] handed over at once, [1] in waves
+  std::uint64_t handed[2][kChannels];      // operations so far; [1]: HT dispatches in waves
   std::uint64_t weighted[kChannels];       // combines so far that carried weights
   std::uint32_t llUncombined[kLlSetsMax];  // 1: the set's last operation was a dispatch
   std::uint32_t llUsed[kLlSetsMax];        // 1: RANK_MAJOR rows may lie where rows of other operations land
@@ -416,7 +416,9 @@ struct CombineArgs {
   std::uint8_t* out;
   const std::uint8_t* bias0;
   const std::uint8_t* bias1;
-  int grads;  // 1: gradients of the weights are carried; a rank without rows or tokens may still have no array
+  int grads;    // 1: gradients of the weights are carried; a rank without rows or tokens may still have no array
+  int ownRows;  // HT at once: 1: this rank's sums read its own rows, one per token, at `rows`; GPUs: only bfloat16 that
+                // is coded, and not in LogFMT-10
   const float* weightGrads;
   float* outWeightGrads;
   ReadyWords ready;

@@ -16,7 +16,7 @@ struct WindowLayout {
   std::uint64_t routeCountsReady, routeHeadersReady;
   std::uint64_t routeCountsRead, routeCountsAgain;
   std::uint64_t htOutputReady, htRowsReady;
-  std::uint64_t htCombineReady, htWeightsReady;
+  std::uint64_t htWeightsReady;
   std::uint64_t htCombineDone;  // [parity][from]
   // Flags, [wave][from].
   std::uint64_t htRowWaves, htCombineWaves;
@@ -182,7 +182,6 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.routeCountsAgain = areas.take(flags);
   at.htOutputReady = areas.take(flags);
   at.htRowsReady = areas.take(flags);
-  at.htCombineReady = areas.take(flags);
   at.htWeightsReady = areas.take(flags);
   at.htCombineDone = areas.take(kParities * flags);
   at.htRowWaves = areas.take(kHtWaves * flags);

@@ -175,6 +175,10 @@ void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
 StepParams CombineOperation::params(int rank, int phases) {
   StepParams params = ranks_[at(rank)].params;
   params.phases = phases;
+  // Half of the ranks.
+  CombineArgs& a = params.combine;
+  const bool mayKeep = a.wire != 0 && a.rows != nullptr && !params.handle.hasRails() && !expertRows(params.handle);
+  if (phases == kWhole && params.handle.lowLatency == 0 && mayKeep) a.ownRows = (rank + a.tokens) % 2;
   return params;
 }
 

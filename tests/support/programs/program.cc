@@ -77,6 +77,8 @@ Step stepFor(const Task& task, const StepParams& p) {
   const auto takes = [&] { return draws(p, p.combine.rowBytes, p.combine.tokens); };
   if (task.step == Step::combine && combinesFromSlots(p) && takes()) return Step::llSlotCombine;
   if (task.step == Step::combineCoded && codesInSlots(p) && takes()) return Step::llSlotCoded;
+  if (task.step == Step::combineWaves && takes()) return Step::combine;
+  if (task.step == Step::combineWavesCoded && (p.combine.ownRows != 0 || takes())) return Step::combineCoded;
   const bool lands = task.step == Step::llCombine || task.step == Step::llCombineCoded;
   if (lands && landsPlainly(p) && takes()) return plainCombineStep(p);
   return task.step;

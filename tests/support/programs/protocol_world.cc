@@ -45,7 +45,6 @@ void TestComm::listAreas() {
   add("routeCountsAgain", at_.routeCountsAgain, flags);
   add("htOutputReady", at_.htOutputReady, flags);
   add("htRowsReady", at_.htRowsReady, flags);
-  add("htCombineReady", at_.htCombineReady, flags);
   add("htWeightsReady", at_.htWeightsReady, flags);
   add("htCombineDone", at_.htCombineDone, 2 * flags);
   add("htRowWaves", at_.htRowWaves, kHtWaves * flags);

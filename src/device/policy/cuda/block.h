@@ -51,14 +51,8 @@ struct SideWords<List> {
   }
 };
 
-// The types of rows that the sums of a kernel can have. Kernels of few tokens are for some types only, because the code
-// of others lies in the way (decision 0126).
-enum class RowTypes { all, bf16, others };
-
 class CudaBlock : public CudaWarp {
  public:
-  static constexpr RowTypes kRowTypes = RowTypes::all;
-  static constexpr int kWire = kWireRow;  // of a kernel for rows in one wire format, that format
   // The tables of 128 tokens with top-8 of 256 experts need 32 KiB. A block has 48 KiB unless the host asks for more.
   static constexpr int kScratchBytes = 40 << 10;
   static constexpr bool kWholeTokens = false;
@@ -361,20 +355,6 @@ class CudaBlock : public CudaWarp {
     }
   }
 
-  // Like withRowType.
-  template <RowTypes kTypes, class Body>
-  static MOE_LANES void withTypeOf(int rowType, Body body) {
-    if constexpr (kTypes == RowTypes::bf16) {
-      body(Bf16{});
-    } else if (rowType == kFp32) {
-      body(Fp32{});
-    } else if (kTypes == RowTypes::others || rowType == kFp16) {
-      body(Fp16{});
-    } else {
-      body(Bf16{});
-    }
-  }
-
   // Like pollAll. Code for long or failed waits is in functions of its own: a step of few tokens runs each instruction
   // once and waits for its fetch, which takes longer if such code lies between the instructions.
   template <class Take>
@@ -461,17 +441,6 @@ class CudaBlock : public CudaWarp {
   static MOE_LANES int thirdWarp() {
     return threads() > 2 * kLanes ? 2 * kLanes : 0;
   }
-};
-
-struct CudaBlockOfBf16 : CudaBlock {
-  static constexpr RowTypes kRowTypes = RowTypes::bf16;
-};
-struct CudaBlockOfOthers : CudaBlock {
-  static constexpr RowTypes kRowTypes = RowTypes::others;
-};
-template <int kWireType>
-struct CudaBlockOfWire : CudaBlockOfBf16 {
-  static constexpr int kWire = kWireType;
 };
 
 MOE_LANES CudaBlock CudaWarp::wide() const {

@@ -20,6 +20,7 @@ struct Desk {
   float weights[kDeskTerms];
   SumJob jobs[kDeskJobs];
   int landing[kDeskJobs];
+  int own[kDeskJobs];  // OwnsRows: the term that is not coded yet; -1: there is none
 };
 
 // A power of two. A token has up to 32 destinations and 2 biases.

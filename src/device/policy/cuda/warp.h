@@ -11,6 +11,7 @@
 #include "device/policy/cuda/landing.h"
 #include "device/policy/cuda/patience.h"
 #include "device/policy/cuda/pick.h"
+#include "device/policy/cuda/row_types.h"
 #include "device/policy/cuda/sums.h"
 #include "device/policy/cuda/wire.h"
 #include "device/view/views.h"
@@ -28,6 +29,8 @@ class CudaWarp {
 
   static constexpr int kLanes = 32, kBlockWarpsMax = 32;
   static constexpr bool kPuts = false, kPicks = true, kLandsRows = true;
+  static constexpr RowTypes kRowTypes = RowTypes::all;
+  static constexpr int kWire = kWireRow;  // of a kernel for rows in one wire format, that format
 
   // A kernel that was launched as a dependent one may begin before the kernel ahead of it in the stream has ended. This
   // waits for that kernel, and then lets this kernel's own successor begin. All threads call it before anything else.
@@ -123,6 +126,11 @@ class CudaWarp {
 
   template <SumList List>
   MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
+    return reduceRowsOf<CudaWarp>(comm, list);
+  }
+  // `Kernel`: the policy of the kernel, with its kRowTypes and kWire.
+  template <class Kernel, SumList List>
+  MOE_LANES bool reduceRowsOf(const CommView& comm, const List& list) const {
     const int n = list.count(), termsMax = list.termsMax(), batch = cuda_sums::sumsAtOnce(termsMax);
     cuda_sums::Desk* desk = sumDesk();
     bool good = true;
@@ -130,16 +138,16 @@ class CudaWarp {
       lookUpSums(list, begin, batch, desk);
       if (begin == 0 && !mayRead(list)) return false;
       const int count = n - begin < batch ? n - begin : batch;
-      withRowType(list.rowType(), [&](auto type) {
+      withTypeOf<Kernel::kRowTypes>(list.rowType(), [&](auto type) {
         using Type = decltype(type);
 #pragma unroll 1
         for (int i = 0; i < count; ++i) {
           if constexpr (TakesLanded<List>) {
             const auto late = [&](int at) { return list.late(begin + i, at - i * termsMax); };
             const Landing<decltype(late)> wait{comm, late};
-            good = makeSum<Type>(list, begin + i, *desk, i, i * termsMax, wait) && good;
+            good = makeSum<Kernel::kWire, Type>(list, begin + i, *desk, i, i * termsMax, wait) && good;
           } else {
-            makeSum<Type>(list, begin + i, *desk, i, i * termsMax, cuda_sums::NoLanding{});
+            makeSum<Kernel::kWire, Type>(list, begin + i, *desk, i, i * termsMax, cuda_sums::NoLanding{});
           }
         }
       });
@@ -444,6 +452,10 @@ class CudaWarp {
     const int lane = laneAgain(), lanesEach = kLanes / batch, own = lane / lanesEach, first = lane % lanesEach;
     const int i = begin + own;
     __syncwarp();
+    if constexpr (OwnsRows<List>) {
+      if (lane < cuda_sums::kDeskJobs) desk->own[lane] = -1;
+      __syncwarp();
+    }
     if (own < batch && i < list.count()) {
       const SumJob job = list.job(i);
       if (first == 0) {
@@ -453,17 +465,20 @@ class CudaWarp {
       for (int term = first; term < job.terms; term += lanesEach) {
         desk->rows[own * list.termsMax() + term] = list.term(i, term);
         if constexpr (Weighted<List>) desk->weights[own * list.termsMax() + term] = list.weight(i, term);
+        if constexpr (OwnsRows<List>) {
+          if (list.isOwn(i, term)) desk->own[own] = term;
+        }
       }
     }
     __syncwarp();
   }
 
   // Makes sum i of a list. It is `item` of the desk, where its terms begin at `first`.
-  template <class Type, class List, class Wait>
+  template <int kWire, class Type, class List, class Wait>
   static MOE_LANES bool makeSum(const List& list, int i, const cuda_sums::Desk& desk, int item, int first,
                                 const Wait& wait) {
     if constexpr (WireList<List>) {
-      return cuda_wire::Sum<Type, List, Wait>(list, i, desk, item, first, lane(), wait).make();
+      return cuda_wire::Sum<kWire, Type, List, Wait>(list, i, desk, item, first, lane(), wait).make();
     } else {
       return cuda_sums::reduceRow<Type, List>(desk, item, first, lane(), wait);
     }

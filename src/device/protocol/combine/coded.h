@@ -37,18 +37,19 @@ MOE_LANES PartOf wholeRow(const PartOf& part) {
   return {part.row, 0, 0};
 }
 
-// ---- The expert side: the coded sum of a token's rows here, in top-k order, for the Items of prepare.h.
+// ---- The expert side: the coded sum of a token's rows here, in top-k order, for the Items of prepare.h. One list
+// serves sums with and without weights, because coding takes many instructions.
 
 template <bool kLand, class Items, class S>
 struct CodedSums {
-  static constexpr bool kLanding = kLand, kCodes = true, kReads = false, kPairs = InPairs<Items>;
+  static constexpr bool kLanding = kLand, kCodes = true, kReads = false;
   const S& s;
   Items items;
   bool zeros;  // makes zeros: no row counts, but owners wait for rows
 
   MOE_LANES int count() const { return items.count(); }
   MOE_LANES int rowType() const { return s.args.rowType; }
-  MOE_LANES int termsMax() const { return s.handle.topk; }
+  MOE_LANES int termsMax() const { return expertRows(s.handle) ? s.handle.topk : 1; }
   MOE_LANES WireRow wire() const { return wireRowOf(s.args); }
   MOE_LANES WirePart part(int i) const { return wirePartOf(s.args, items.parts(), items.at(i)); }
   MOE_LANES int coded(int) const { return 0; }
@@ -59,34 +60,24 @@ struct CodedSums {
     return {to, s.args.rowBytes, zeros ? 0 : expertRows(s.handle) ? layoutCopies(s.handle, row) : 1};
   }
   MOE_LANES const std::uint8_t* term(int i, int term) const { return givenRow(s.p, wholeRow(items.at(i)), term); }
-};
-// One list serves rows of experts with and without weights, because coding takes many instructions. Rows without a
-// weight are multiplied by 1, which changes no bit.
-template <bool kLand, class Items, class S>
-struct CodedWeightedSums : CodedSums<kLand, Items, S> {
+  MOE_LANES bool weighs() const { return expertRows(s.handle) && s.args.weighted != 0; }
   MOE_LANES float weight(int i, int term) const {
-    const S& session = this->s;
-    if (!expertRows(session.handle) || session.args.weighted == 0) return 1.0f;
-    const Quad* header = keptHeader(session.handle, this->items.at(i).row);
-    return session.weights != 0 ? broughtWeight(session, header[0], header[1 + term]) : entryWeight(header[1 + term]);
+    if (!weighs()) return 1.0f;
+    const Quad* header = keptHeader(s.handle, items.at(i).row);
+    return s.weights != 0 ? broughtWeight(s, header[0], header[1 + term]) : entryWeight(header[1 + term]);
   }
 };
 
-// A policy whose rows land has no rows of experts here but those that go in waves. Other rows have no weights.
 template <bool kLand, Combining S, class Items>
 MOE_LANES void prepareCoded(const S& s, const Items& items, bool zeros) {
-  if constexpr (S::Policy::kLandsRows && InPairs<Items>) {
-    s.warp.reduceRows(s.comm, CodedSums<kLand, Items, S>{s, items, zeros});
-  } else {
-    s.warp.reduceRows(s.comm, CodedWeightedSums<kLand, Items, S>{{s, items, zeros}});
-  }
+  s.warp.reduceRows(s.comm, CodedSums<kLand, Items, S>{s, items, zeros});
 }
 
 // ---- Sums of coded rows. `Sums` is a list of sums that has a `share` of parts, args(), and rows(i), which is the
-// number of terms before the biases. `kAgain`: the sums are coded again. `kTwo`: InPairs.
-template <class Sums, bool kAgain = false, bool kTwo = false>
+// number of terms before the biases. `kAgain`: the sums are coded again.
+template <class Sums, bool kAgain = false>
 struct OfCoded : Sums {
-  static constexpr bool kCodes = kAgain, kReads = true, kPairs = kTwo;
+  static constexpr bool kCodes = kAgain, kReads = true;
 
   MOE_LANES WireRow wire() const { return wireRowOf(this->args()); }
   MOE_LANES WirePart part(int i) const { return wirePartOf(this->args(), this->share.parts, this->share.at(i)); }

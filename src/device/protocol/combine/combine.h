@@ -71,7 +71,18 @@ struct TokenSums {
     const PartOf part = share.at(i);
     const int bias = term - p.handle.sent.destinationCount[part.row];
     if (bias >= 0) return biasRow(p.combine, bias, part);
-    return from.partialRow(p.handle.sent.destinations[part.row * p.handle.destinationsMax + term]) + part.begin;
+    return from.partialRow(destination(part.row, term)) + part.begin;
+  }
+  MOE_LANES const Destination& destination(int token, int term) const {
+    return p.handle.sent.destinations[token * p.handle.destinationsMax + term];
+  }
+};
+// The same for coded rows, but for the token's row at this rank, which need not be coded yet.
+template <class From>
+struct TokenSumsOfCoded : OfCoded<TokenSums<From>> {
+  MOE_LANES bool isOwn(int i, int term) const {
+    if (this->args().ownRows == 0 || term >= this->rows(i)) return false;
+    return this->destination(this->share.at(i).row, term).rank == this->p.comm.rank;
   }
 };
 
@@ -109,6 +120,7 @@ MOE_LANES void endCombineSend(const S& s, bool silent) {
   });
 }
 
+// `kInWaves`: HT in waves. Without, it is HT at once, or LL. Ranks of an HT combine need not choose the same.
 template <bool kInWaves, Moves Warp, bool kCoded = false>
 class Combine {
  public:
@@ -144,7 +156,7 @@ class Combine {
   // Does everything that must precede the first wave. `uncombined`: the set's last operation was a dispatch.
   MOE_LANES bool begin(bool uncombined, bool silent = false) const {
     if (!bringWeights(s)) return false;
-    if (lowLatency() && speaksAtOnce(silent)) speak(0);
+    if (lowLatency() && speaksAtOnce(silent)) speak();
     s.noteBegin();
     if (!lowLatency()) {
       if (s.w.index == 0) offerRows();
@@ -160,7 +172,7 @@ class Combine {
   MOE_LANES bool handOver(int wave, bool silent = false) const {
     const bool zeros = silent && lowLatency();
     if (speaksAtOnce(silent)) {
-      if (!lowLatency()) speak(wave);
+      if (!lowLatency() && wave == 0) speak();
       return true;
     }
     if (zeros && !kCoded) {
@@ -172,7 +184,11 @@ class Combine {
       if ((zeros || s.args.inPlace == 0) && !prepareWave(wave, zeros)) return false;
       if (s.args.grads != 0 && wave == 0) pushWeightGrads(s, zeros);
     }
-    announceWave(s, s.area.ready, wave, s.w);
+    if (kInWaves || lowLatency()) {
+      announceWave(s, s.area.ready, wave, s.w);
+    } else {
+      announceWaves(s, s.area.ready, s.w);
+    }
     return true;
   }
 
@@ -209,6 +225,9 @@ class Combine {
   MOE_LANES const std::uint8_t* partialRow(const Destination& to) const {
     const CommView& c = s.comm;
     const std::uint32_t bytes = s.args.wireBytes;
+    if (kCoded && !kInWaves && s.args.ownRows != 0 && to.rank == c.rank) {
+      return s.args.rows + static_cast<std::int64_t>(to.row) * s.args.rowBytes;
+    }
     const bool remote = s.isRemote(to.rank);
     if (remote && !lowLatency()) {
       const int domain = to.rank / c.domainSize;
@@ -249,8 +268,9 @@ class Combine {
  private:
   // The rows that TokenSums reads in a wave.
   struct From;
-  using Sums = std::conditional_t<kCoded, OfCoded<TokenSums<From>, false, !kInWaves>, TokenSums<From>>;
-  // Rows of experts go in waves (HT), or may land (LL), in a step of their own.
+  using CodedSums = std::conditional_t<kInWaves, OfCoded<TokenSums<From>>, TokenSumsOfCoded<From>>;
+  using Sums = std::conditional_t<kCoded, CodedSums, TokenSums<From>>;
+  // Rows that are awaited go in waves (HT), or may land (LL), in a step of their own.
   static constexpr bool kWaits = Warp::kPicks && (kInWaves || !Warp::kLandsRows);
   struct From {
     const Combine& combine;
@@ -275,8 +295,9 @@ class Combine {
   MOE_LANES bool speaksAtOnce(bool silent) const {
     return !prepares(s.args) && s.receives && !(silent && lowLatency());
   }
-  MOE_LANES void speak(int wave) const {
-    if (s.w.index == 0) s.tell(waveFlags(s.comm, s.area.ready, wave), s.number);
+  MOE_LANES void speak() const {
+    if (s.w.index != 0) return;
+    lowLatency() ? s.tell(s.area.ready, s.number) : tellWaves(s, s.area.ready);
   }
 
   MOE_LANES void offerRows() const {
@@ -307,9 +328,11 @@ class Combine {
     return prepareRows<false, kWaits>(s, PreparedWave<kInWaves>{s.w, wave}, zeros);
   }
 
+  // Without waves, it waits for the last one of ranks that go in waves.
   MOE_LANES bool rowsAreThere(int wave) const {
     const Range ranks = lowLatency() ? allRanks(s.comm) : domainRanks(s.comm);
-    return s.waitForRanks(waveFlags(s.comm, s.area.ready, wave), ranks, s.number, Phase::combineRows);
+    const int last = lowLatency() ? 0 : s.handle.waves - 1;
+    return s.waitForRanks(waveFlags(s.comm, s.area.ready, kInWaves ? wave : last), ranks, s.number, Phase::combineRows);
   }
 };
 

@@ -29,7 +29,6 @@ MOE_LANES bool leavesRows(const StepParams& p) {
 // items.
 template <class Items>
 struct ChosenItems {
-  static constexpr bool kPairs = InPairs<Items>;
   Items items;
   int begin, n;
   std::uint32_t mask;
@@ -226,11 +225,9 @@ MOE_LANES void prepareZeroRows(const S& s, const Items& items) {
   s.warp.reduceRows(s.comm, PreparedZeros<kLand, Items>{s.p, items});
 }
 
-// A share of the rows, made in the place where owners read them. Without waves, a row has one term where rows are
-// coded.
-template <bool kInWaves>
+// A share of the rows, made in the place where owners read them.
 struct PreparedShare {
-  static constexpr bool kMayLeave = false, kPairs = !kInWaves;
+  static constexpr bool kMayLeave = false;
   const StepParams& p;
   ArrivingParts<ArrivingRows> shared;
 
@@ -249,14 +246,16 @@ struct PreparedShare {
   }
 };
 
-// A warp's share of one wave of rows.
+// A warp's share of one wave of rows; without waves, of all rows.
 template <bool kInWaves>
 struct PreparedWave {
   WarpIndex w;
   int wave;
 
-  MOE_LANES PreparedShare<kInWaves> items(const StepParams& p) const {
-    return {p, partsOf(arrivingRows(p.handle, kInWaves, wave), p.combine.arriving, p.combine.rowBytes, w)};
+  MOE_LANES PreparedShare items(const StepParams& p) const {
+    const bool own = kInWaves || p.combine.ownRows == 0;
+    const ArrivingRows rows = own ? arrivingRows(p.handle, kInWaves, wave) : arrivingRowsWithout(p.handle, p.comm.rank);
+    return {p, partsOf(rows, p.combine.arriving, p.combine.rowBytes, w)};
   }
 };
 

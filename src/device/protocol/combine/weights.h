@@ -22,8 +22,7 @@ struct CombineArea {
 MOE_LANES CombineArea combineArea(const CommView& c, const HandleView& h, std::uint64_t epoch) {
   if (h.lowLatency == 0) {
     const std::int64_t before = std::int64_t{parityOf(epoch)} * c.tokensMax * c.topkMax;
-    return {goesInWaves(h) ? c.at.htCombineWaves : c.at.htCombineReady,
-            c.at.htCombineGrads + static_cast<std::uint64_t>(before) * sizeof(float)};
+    return {c.at.htCombineWaves, c.at.htCombineGrads + static_cast<std::uint64_t>(before) * sizeof(float)};
   }
   const std::uint64_t grads = static_cast<std::uint64_t>(h.llSet) * static_cast<std::uint64_t>(c.llTokensMax) *
                               static_cast<std::uint64_t>(c.topkMax) * sizeof(float);

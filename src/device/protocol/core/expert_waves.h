@@ -53,7 +53,7 @@ struct RowsOfWave {
 MOE_LANES ArrivingRows rowsOfWave(const HandleView& h, bool inWaves, int wave) {
   if (!h.wavesByExpert()) return arrivingRows(h, inWaves, wave);
   const std::int32_t* start = h.arriving.waveRowsStart + std::int64_t{wave} * h.map.nranks;
-  return {h, inWaves, wave, start[0], start[h.map.nranks], h.arriving.waveRows};
+  return {h, inWaves, wave, start[0], start[h.map.nranks], h.arriving.waveRows, kNoRank};
 }
 
 // Announces that these experts are complete. All warps that place rows call it, each after its own rows.

@@ -21,10 +21,10 @@ MOE_LANES Range tokensOfWave(int waves, int wave, int tokens) {
   return {(wave * tokens + waves - 1) / waves, ((wave + 1) * tokens + waves - 1) / waves};
 }
 
-// The number of a channel's operations that hand over rows as this handle does: at once, or in waves. The words by
-// which an operation hands over its rows reach this number.
+// The number of a channel's operations that hand over rows as this one does. HT dispatches do it at once or in waves,
+// as their layout demands. The words by which an operation hands over its rows reach this number.
 MOE_LANES std::uint64_t& handedCount(const CommView& c, const HandleView& h, Channel channel) {
-  return c.state->handed[goesInWaves(h) ? 1 : 0][channel];
+  return c.state->handed[channel == kHtDispatchChannel && dispatchesInWaves(h) ? 1 : 0][channel];
 }
 // The operation of an HT step, or of an LL step whose rows are read where they lie. `started`, `handed`: epoch and
 // number that the handle's sending step noted.
@@ -38,8 +38,25 @@ MOE_LANES std::uint64_t waveFlags(const CommView& c, std::uint64_t area, int wav
   return area + static_cast<std::uint64_t>(wave * c.nranks) * sizeof(Flag);
 }
 
-// Announces a wave. Warps may be several waves apart, so each wave has its own words and its own meeting, and shares do
-// not mix.
+// The words by which this rank hands over all its waves, to all ranks of its domain: n = domainSize * waves words.
+struct WaveWords {
+  const CommView& c;
+  std::uint64_t area;
+
+  MOE_LANES Flag* operator()(int i) const {
+    const int wave = i / c.domainSize, to = c.domainFirst + i % c.domainSize;
+    return c.in<Flag>(to, waveFlags(c, area, wave)) + c.rank;
+  }
+};
+// One warp hands over all waves, or a team does it together.
+MOE_LANES void tellWaves(const AnySession auto& s, std::uint64_t area) {
+  s.warp.publishAll(s.comm.domainSize * s.handle.waves, WaveWords{s.comm, area}, flagWord(s.number));
+}
+MOE_LANES void announceWaves(const AnySession auto& s, std::uint64_t area, WarpIndex team) {
+  s.warp.announce(s.comm.domainSize * s.handle.waves, WaveWords{s.comm, area}, Meeting::waves, team);
+}
+// Announces a wave. Warps may be several waves apart, so each wave has its own words and its own meeting, and shares
+// do not mix.
 MOE_LANES void announceWave(const AnySession auto& s, std::uint64_t area, int wave, WarpIndex team) {
   s.announce(waveFlags(s.comm, area, wave), static_cast<Meeting>(static_cast<int>(Meeting::waves) + wave), team);
 }
@@ -106,10 +123,11 @@ struct ArrivingRows {
   bool inWaves;
   int wave, begin, end;
   const std::int32_t* list;  // row numbers; NULL: they follow from waveStart()
+  int without;               // not in waves: the rank whose rows are left out; kNoRank: none
 
   // The row with this number, in FLAT order.
   MOE_LANES int row(int number) const {
-    if (!inWaves) return number;
+    if (!inWaves) return number + (without != kNoRank && number >= firstLeftOut() ? leftOut() : 0);
     if (list != nullptr) return list[number];
     int left = number - begin;
     MOE_ROLLED
@@ -120,16 +138,25 @@ struct ArrivingRows {
     }
     return 0;
   }
+  MOE_LANES int firstLeftOut() const { return h.arriving.rankOffsets[without]; }
+  MOE_LANES int leftOut() const { return h.arriving.rankOffsets[without + 1] - firstLeftOut(); }
 };
 MOE_LANES ArrivingRows arrivingRows(const HandleView& h, bool inWaves, int wave) {
-  if (!inWaves) return {h, false, 0, 0, *h.arriving.rows, nullptr};
+  if (!inWaves) return {h, false, 0, 0, *h.arriving.rows, nullptr, kNoRank};
   int begin = 0, end = 0;
   MOE_ROLLED
   for (int from = 0; from < h.map.nranks; ++from) {
     begin += waveStart(h, wave, from) - h.arriving.rankOffsets[from];
     end += waveStart(h, wave + 1, from) - h.arriving.rankOffsets[from];
   }
-  return {h, true, wave, begin, end, nullptr};
+  return {h, true, wave, begin, end, nullptr, kNoRank};
+}
+
+// All arriving rows but those of a rank.
+MOE_LANES ArrivingRows arrivingRowsWithout(const HandleView& h, int rank) {
+  ArrivingRows rows{h, false, 0, 0, *h.arriving.rows, nullptr, rank};
+  rows.end -= rows.leftOut();
+  return rows;
 }
 
 // Parts of such rows, as warps divide them. Rows have numbers [begin, end); row(number) is in FLAT order.

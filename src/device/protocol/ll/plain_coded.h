@@ -114,11 +114,12 @@ class LlPlainCoded {
       return givenRow(c.s_.p, {share.first + i, 0, 0}, term);
     }
   };
-  // Rows without a weight are multiplied by 1, as in CodedWeightedSums.
+  // Rows without a weight are multiplied by 1, as in CodedSums.
   struct MadeWeighted : Made {
+    MOE_LANES bool weighs() const { return this->c.s_.args.weighted != 0; }
     MOE_LANES float weight(int i, int term) const {
       const S& s = this->c.s_;
-      if (s.args.weighted == 0) return 1.0f;
+      if (!weighs()) return 1.0f;
       return entryWeight(keptHeader(s.handle, this->share.first + i)[1 + term]);
     }
   };
