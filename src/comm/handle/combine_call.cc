@@ -47,12 +47,14 @@ bool goesAtOnce(const Handle& handle, const CombineArgs& a, int arriving) {
   return arriving <= (codes || !perExpert ? kRows : kExpertRows);
 }
 
-// Whether the sums of a combine at once read this rank's rows where they are given. A second part may run when the
-// caller's rows are gone.
+// Whether the sums of an HT combine read this rank's rows where they are given, so that none are made of them. A second
+// part may run when the caller's rows are gone. Coded rows that are read so are coded in the sums, for which few
+// kernels have room.
 bool readsOwnRows(const Handle& handle, const Operation& operation) {
   const CombineArgs& a = operation.params.combine;
-  const bool codes = a.rowType == moeRowBf16 && a.wire != moeWireRow && a.wire != moeWireLogfmt10;
-  return codes && !operation.sendOnly && !handle.rowsPerExpert() && a.rows != nullptr;
+  if (operation.sendOnly || handle.rowsPerExpert() || a.inPlace != 0 || a.rows == nullptr) return false;
+  const bool atOnce = rowOf(operation.step).spread == Spread::once;
+  return a.wire == moeWireRow || (atOnce && a.rowType == moeRowBf16 && a.wire != moeWireLogfmt10);
 }
 
 // The plain step, whose warps are blocks, if it may serve this combine and is faster. With 8 tokens of each block a
@@ -155,8 +157,9 @@ void planCombine(const Handle& handle, const CombinePlan& plan, Operation* opera
   CombineArgs& a = operation->params.combine;
   const Backend& backend = handle.backend();
   const int arriving = std::max(handle.tokens(), handle.arrivingRowsGuess(handle.tokens()));
-  if (!handle.lowLatency() && !handle.view().hasRails() && goesAtOnce(handle, a, arriving)) {
-    operation->step = combineStep(handle.view(), backend.landingCombines(), plan.coded, true);
+  if (!handle.lowLatency() && !handle.view().hasRails()) {
+    const bool atOnce = goesAtOnce(handle, a, arriving);
+    operation->step = combineStep(handle.view(), backend.landingCombines(), plan.coded, atOnce);
     a.ownRows = readsOwnRows(handle, *operation) ? 1 : 0;
   }
   const std::uint32_t bytes = plan.coded ? static_cast<std::uint32_t>(a.elements) : a.rowBytes;

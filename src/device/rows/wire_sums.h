@@ -24,7 +24,7 @@ concept WireList = SumList<List> && requires(const List list, int i) {
 };
 
 // Lists with kReads of which one term of each sum may not be coded yet: isOwn(i, term). It is a row of the row type,
-// and counts as if it had been coded.
+// and counts as if it had been coded. Policies whose warps are blocks take no such lists.
 template <class List>
 concept OwnsRows = WireList<List> && requires(const List list, int i) {
   { list.isOwn(i, i) } -> std::same_as<bool>;

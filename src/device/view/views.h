@@ -417,8 +417,8 @@ struct CombineArgs {
   const std::uint8_t* bias0;
   const std::uint8_t* bias1;
   int grads;    // 1: gradients of the weights are carried; a rank without rows or tokens may still have no array
-  int ownRows;  // HT at once: 1: this rank's sums read its own rows, one per token, at `rows`; GPUs: only bfloat16 that
-                // is coded, and not in LogFMT-10
+  int ownRows;  // HT, not in place: 1: this rank's sums read its own rows, one per token, at `rows`; none are made of
+                // them. Coded rows: only at once; GPUs: only bfloat16, and not in LogFMT-10
   const float* weightGrads;
   float* outWeightGrads;
   ReadyWords ready;

@@ -115,12 +115,13 @@ inline constexpr int kScaleRecords = 1 + kPayloadsMax;  // records of a rank: on
 
 // Where a rank has the rows of a combine. It is sent to every peer with "rows ready".
 struct alignas(16) CombineRecord {
-  std::uint64_t rows;      // window offset
-  std::int64_t capacity;   // rows that the staging area holds, if rows are prepared
-  std::int64_t held;       // rows of the layout that the caller's rows can hold
-  std::uint32_t terms;     // must agree: packCombineTerms
-  std::int16_t prepared;   // 1: one row per token, in the staging area, in FLAT order; 0: rows in the handle's layout
-  std::int16_t gradsMiss;  // 1: gradients are carried, but the caller has given none
+  std::uint64_t rows;     // window offset
+  std::int64_t capacity;  // rows that the staging area holds, if rows are prepared
+  std::int64_t held;      // rows of the layout that the caller's rows can hold
+  std::uint32_t terms;    // must agree: packCombineTerms
+  std::int16_t prepared;  // 1: one row per token, in the staging area, in FLAT order; 0: rows in the handle's layout
+  std::int8_t gradsMiss;  // 1: gradients are carried, but the caller has given none
+  std::int8_t inWaves;    // 1: rows are handed over in waves; 0: all are there with the first wave
 };
 
 // One of the staging areas.

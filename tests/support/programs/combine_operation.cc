@@ -177,7 +177,7 @@ StepParams CombineOperation::params(int rank, int phases) {
   params.phases = phases;
   // Half of the ranks.
   CombineArgs& a = params.combine;
-  const bool mayKeep = a.wire != 0 && a.rows != nullptr && !params.handle.hasRails() && !expertRows(params.handle);
+  const bool mayKeep = a.inPlace == 0 && a.rows != nullptr && !params.handle.hasRails() && !expertRows(params.handle);
   if (phases == kWhole && params.handle.lowLatency == 0 && mayKeep) a.ownRows = (rank + a.tokens) % 2;
   return params;
 }

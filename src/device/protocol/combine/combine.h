@@ -193,8 +193,17 @@ class Combine {
   }
 
   MOE_LANES Failure faultOf(int from) const { return combineFault(s.p, recordOf(from), from); }
-  MOE_LANES bool recordsAreGood() const {
-    return areGood(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
+  // Whether one of the domain's records is bad, and whether a rank goes in waves.
+  MOE_LANES void lookAtRecords(bool* bad, bool* inWaves) const {
+    constexpr int kBad = 1 << 16;
+    const auto valueOf = [&](int i) {
+      const int from = s.comm.domainFirst + i;
+      const CombineRecord theirs = recordOf(from);
+      return (combineFault(s.p, theirs, from).fault != Fault::none ? kBad : 0) + theirs.inWaves;
+    };
+    const int found = s.warp.scanInOrder(s.comm.domainSize, valueOf, [](int, int) {});
+    *bad = found >= kBad;
+    *inWaves = found % kBad != 0;
   }
   MOE_LANES std::uint32_t recordsFault() const {
     return faultAmong(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
@@ -207,8 +216,10 @@ class Combine {
     if (!lowLatency()) {
       if (silent) return true;
       if (!rowsAreThere(wave)) return false;
-      if (wave == 0) silent = !recordsAreGood();
+      bool othersInWaves = false;
+      if (wave == 0) lookAtRecords(&silent, &othersInWaves);
       if (silent) return true;
+      if (!kInWaves && othersInWaves && !rowsAreThere(s.handle.waves - 1)) return false;
     }
     return sumRows(wave);
   }
@@ -225,7 +236,7 @@ class Combine {
   MOE_LANES const std::uint8_t* partialRow(const Destination& to) const {
     const CommView& c = s.comm;
     const std::uint32_t bytes = s.args.wireBytes;
-    if (kCoded && !kInWaves && s.args.ownRows != 0 && to.rank == c.rank) {
+    if (s.args.ownRows != 0 && to.rank == c.rank) {
       return s.args.rows + static_cast<std::int64_t>(to.row) * s.args.rowBytes;
     }
     const bool remote = s.isRemote(to.rank);
@@ -301,7 +312,8 @@ class Combine {
   }
 
   MOE_LANES void offerRows() const {
-    const CombineRecord mine = ownRecord(s.args);
+    CombineRecord mine = ownRecord(s.args);
+    mine.inWaves = kInWaves && !speaksAtOnce(false) ? 1 : 0;
     s.warp.forEach(s.comm.domainSize,
                    [&](int i) { s.warp.laneStore(record(s.comm.domainFirst + i, s.comm.rank), mine); });
   }
@@ -328,11 +340,9 @@ class Combine {
     return prepareRows<false, kWaits>(s, PreparedWave<kInWaves>{s.w, wave}, zeros);
   }
 
-  // Without waves, it waits for the last one of ranks that go in waves.
   MOE_LANES bool rowsAreThere(int wave) const {
     const Range ranks = lowLatency() ? allRanks(s.comm) : domainRanks(s.comm);
-    const int last = lowLatency() ? 0 : s.handle.waves - 1;
-    return s.waitForRanks(waveFlags(s.comm, s.area.ready, kInWaves ? wave : last), ranks, s.number, Phase::combineRows);
+    return s.waitForRanks(waveFlags(s.comm, s.area.ready, wave), ranks, s.number, Phase::combineRows);
   }
 };
 

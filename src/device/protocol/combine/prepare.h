@@ -253,9 +253,8 @@ struct PreparedWave {
   int wave;
 
   MOE_LANES PreparedShare items(const StepParams& p) const {
-    const bool own = kInWaves || p.combine.ownRows == 0;
-    const ArrivingRows rows = own ? arrivingRows(p.handle, kInWaves, wave) : arrivingRowsWithout(p.handle, p.comm.rank);
-    return {p, partsOf(rows, p.combine.arriving, p.combine.rowBytes, w)};
+    const int without = p.combine.ownRows != 0 ? p.comm.rank : kNoRank;
+    return {p, partsOf(arrivingRows(p.handle, kInWaves, wave, without), p.combine.arriving, p.combine.rowBytes, w)};
   }
 };
 
@@ -306,7 +305,8 @@ MOE_LANES CombineRecord ownRecord(const CombineArgs& a) {
           a.held,
           a.terms,
           static_cast<std::int16_t>(a.inPlace != 0 ? 0 : 1),
-          static_cast<std::int16_t>(a.grads != 0 && a.weightGrads == nullptr ? 1 : 0)};
+          static_cast<std::int8_t>(a.grads != 0 && a.weightGrads == nullptr ? 1 : 0),
+          0};
 }
 
 // The fault of rank `from`, if its rows do not cover what had arrived there.

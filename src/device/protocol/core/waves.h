@@ -123,7 +123,7 @@ struct ArrivingRows {
   bool inWaves;
   int wave, begin, end;
   const std::int32_t* list;  // row numbers; NULL: they follow from waveStart()
-  int without;               // not in waves: the rank whose rows are left out; kNoRank: none
+  int without;               // the rank whose rows are left out; kNoRank: none
 
   // The row with this number, in FLAT order.
   MOE_LANES int row(int number) const {
@@ -132,6 +132,7 @@ struct ArrivingRows {
     int left = number - begin;
     MOE_ROLLED
     for (int from = 0; from < h.map.nranks; ++from) {
+      if (from == without) continue;
       const int first = waveStart(h, wave, from), rows = waveStart(h, wave + 1, from) - first;
       if (left < rows) return first + left;
       left -= rows;
@@ -141,22 +142,20 @@ struct ArrivingRows {
   MOE_LANES int firstLeftOut() const { return h.arriving.rankOffsets[without]; }
   MOE_LANES int leftOut() const { return h.arriving.rankOffsets[without + 1] - firstLeftOut(); }
 };
-MOE_LANES ArrivingRows arrivingRows(const HandleView& h, bool inWaves, int wave) {
-  if (!inWaves) return {h, false, 0, 0, *h.arriving.rows, nullptr, kNoRank};
+MOE_LANES ArrivingRows arrivingRows(const HandleView& h, bool inWaves, int wave, int without = kNoRank) {
+  if (!inWaves) {
+    ArrivingRows all{h, false, 0, 0, *h.arriving.rows, nullptr, without};
+    if (without != kNoRank) all.end -= all.leftOut();
+    return all;
+  }
   int begin = 0, end = 0;
   MOE_ROLLED
   for (int from = 0; from < h.map.nranks; ++from) {
+    if (from == without) continue;
     begin += waveStart(h, wave, from) - h.arriving.rankOffsets[from];
     end += waveStart(h, wave + 1, from) - h.arriving.rankOffsets[from];
   }
-  return {h, true, wave, begin, end, nullptr, kNoRank};
-}
-
-// All arriving rows but those of a rank.
-MOE_LANES ArrivingRows arrivingRowsWithout(const HandleView& h, int rank) {
-  ArrivingRows rows{h, false, 0, 0, *h.arriving.rows, nullptr, rank};
-  rows.end -= rows.leftOut();
-  return rows;
+  return {h, true, wave, begin, end, nullptr, without};
 }
 
 // Parts of such rows, as warps divide them. Rows have numbers [begin, end); row(number) is in FLAT order.
