@@ -33,10 +33,10 @@ int rowsForPlainStep(Step step, const Workload& work, int blocks) {
 //   EXPERT_MAJOR, bf16        128 / 125,  225 / 195        EXPERT_MAJOR, fp8   81 / 87,  142 / 134
 //   FLAT, bf16, not in place   85 /  84,  151 / 132        FLAT, fp8           46 / 55,   74 /  84
 //
-// In 6 waves, 2048 rows of FLAT in bf16 took 89 us. Two ranks read half of the coded rows where they are given
-// (readsOwnRows), which is only possible at once: 130 us instead of 135 with 8192 rows. Codes of NVFP4 and LogFMT-10
-// take so many instructions that waves only mix them in the instruction cache: 368 / 371 and 356 / 455 with 8192 rows
-// in EXPERT_MAJOR (2 x H200, 2026-11-30). Rows in place are not made.
+// Rows of FLAT in bf16 were made for this rank too; in 6 waves, 2048 of them took 89 us. Two ranks read half of the
+// coded rows where they are given (readsOwnRows), which is only possible at once: 130 us instead of 135 with 8192 rows.
+// Codes of NVFP4 and LogFMT-10 take so many instructions that waves only mix them in the instruction cache: 368 / 371
+// and 356 / 455 with 8192 rows in EXPERT_MAJOR (2 x H200, 2026-11-30). Rows in place are not made.
 bool goesAtOnce(const Handle& handle, const CombineArgs& a, int arriving) {
   constexpr int kExpertRows = 1536, kRows = 3072, kRanksWithOwnRows = 2;
   const bool codes = a.wire != moeWireRow, perExpert = handle.rowsPerExpert();
