@@ -156,14 +156,14 @@ void CombineCall::placeRows() {
 void planCombine(const Handle& handle, const CombinePlan& plan, Operation* operation) {
   CombineArgs& a = operation->params.combine;
   const Backend& backend = handle.backend();
-  const int arriving = std::max(handle.tokens(), handle.arrivingRowsGuess(handle.tokens()));
+  const int tokens = handle.tokens(), arriving = std::max(tokens, handle.arrivingRowsGuess(tokens));
   if (!handle.lowLatency() && !handle.view().hasRails()) {
-    const bool atOnce = goesAtOnce(handle, a, arriving);
-    operation->step = combineStep(handle.view(), backend.landingCombines(), plan.coded, atOnce);
+    if (goesAtOnce(handle, a, arriving)) {
+      operation->step = combineStep(handle.view(), backend.landingCombines(), plan.coded, true);
+    }
     a.ownRows = readsOwnRows(handle, *operation) ? 1 : 0;
   }
   const std::uint32_t bytes = plan.coded ? static_cast<std::uint32_t>(a.elements) : a.rowBytes;
-  const int tokens = handle.tokens();
   Workload work = workloadOf(handle, operation->step, {tokens, plan.sms, bytes, a.wireBytes, onlyMoves(handle, a)});
   work.waitsForRows = a.ready.words != nullptr;
   work.wholeRows = WireRow{a.wire, a.elements}.hasFactor();
