@@ -43,13 +43,16 @@ def jumps(item):
 
 def blocks_of(code):
     """The control-flow graph: blocks with the numbers of those that may follow."""
-    pieces, at, meets = [[]], {}, {}
+    pieces, at, meets, saved = [[]], {}, {}, {}
     for item in code:
         if isinstance(item, Instruction):
             pieces[-1].append(item)
             if item.opcode.startswith("BSSY"):  # lanes that diverge here meet again at the label
                 barrier, label = item.operands.split(",")
                 meets.setdefault(barrier, []).append((len(pieces) - 1, LABEL.search(label).group()))
+            if item.opcode.startswith("BMOV"):  # a barrier may be kept in a register, and come back as another one
+                to, source = item.operands.split(", ")
+                saved.setdefault(to, []).extend(meets.get(source, []))
             if jumps(item):
                 pieces.append([])
         else:
@@ -64,7 +67,10 @@ def blocks_of(code):
             labels = LABEL.findall(last.operands)
             if last.opcode.startswith("BSYNC"):
                 # The meeting point mostly comes next. The latest one of a barrier may belong to a part in between.
-                begun = [label for start, label in meets.get(last.operands, []) if start <= number]
+                back = [item.operands.split(", ")[1] for item in piece if item.opcode.startswith("BMOV") and
+                        item.operands.startswith(last.operands + ",")]
+                meeting = saved.get(back[-1], []) if back else meets.get(last.operands, [])
+                begun = [label for start, label in meeting if start <= number]
                 labels = [label for label in begun if at[label] == number + 1][-1:] or begun[-1:]
             # BRA P1, ...; BRA.U !UP0, ...; BRA.DIV UR4, ... are conditional too. RET R2 is not.
             conditional = last.opcode.startswith("BRA") and re.match(r"[!~]?U?[PR]\w", last.operands)

@@ -58,4 +58,9 @@ MOE_LANES Fp8Answer answer(const Fp8Question& question) {
 // The GPU's answers, in order. Throws std::runtime_error with CUDA's text.
 std::vector<Fp8Answer> answersOfGpu(const std::vector<Fp8Question>& questions);
 
+// The number of floats x in [least, most] for which a quotient of device/rows/quotients.h differs from a rounded
+// division: by 6, 448 or 2688, of the latter two by x, or of x by the value of an e4m3 code.
+enum class Quotient { bySix, byFp8Max, byNvfp4Max, ofFp8Max, ofNvfp4Max, byCode };
+std::uint64_t wrongQuotients(Quotient which, float least, float most);
+
 }  // namespace moe::test

@@ -90,5 +90,17 @@ TEST_F(Fp8OnGpu, HasTheBitsOfTheCpuForRandomPieces) {
   }
 }
 
+// Every float from the smallest one that the quotient is used for.
+TEST_F(Fp8OnGpu, HasTheQuotientsOfDivisions) {
+  constexpr float kFp8Least = 0x1.cp-118f, kNvfp4Least = 0x1.5p-107f;  // 448 * 2^-126, 2688 * 2^-118
+  EXPECT_EQ(wrongQuotients(Quotient::bySix, 0x1.8p-124f, 2689.0f), 0u);
+  EXPECT_EQ(wrongQuotients(Quotient::byFp8Max, kFp8Least, FLT_MAX), 0u);
+  EXPECT_EQ(wrongQuotients(Quotient::byNvfp4Max, kNvfp4Least, FLT_MAX), 0u);
+  EXPECT_EQ(wrongQuotients(Quotient::ofFp8Max, kFp8Least, FLT_MAX), 0u);
+  EXPECT_EQ(wrongQuotients(Quotient::ofNvfp4Max, kNvfp4Least, FLT_MAX), 0u);
+  EXPECT_EQ(wrongQuotients(Quotient::byCode, 2688.0f / FLT_MAX, 0x1p118f), 0u);
+  EXPECT_GT(wrongQuotients(Quotient::byCode, 0x1p120f, FLT_MAX), 0u);  // overflows, so the kernel does compare
+}
+
 }  // namespace
 }  // namespace moe::test

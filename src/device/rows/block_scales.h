@@ -40,10 +40,17 @@ struct E2m1 {
   }
   // The bits of that sum. Its low byte is the code. `clamped` is at most 6.
   static MOE_LANES std::uint32_t sumWithCode(float clamped) {
+    return floatToBits(addRounded(clamped, bitsToFloat(numberToAdd(clamped))));
+  }
+  static MOE_LANES std::uint32_t numberToAdd(float clamped) {
     constexpr std::uint32_t kExponent = 1u << 23, kOne = 127;
     const std::uint32_t exponent = floatToBits(largerNumber(1.0f, clamped)) >> 23;
-    const std::uint32_t added = exponent * (kExponent + 2) + 22 * kExponent - 2 * kOne;
-    return floatToBits(addRounded(clamped, bitsToFloat(added)));
+    return exponent * (kExponent + 2) + 22 * kExponent - 2 * kOne;
+  }
+  // The value of the code.
+  static MOE_LANES float rounded(float clamped) {
+    const float added = bitsToFloat(numberToAdd(clamped));
+    return addRounded(addRounded(clamped, added), -added);
   }
   // Both the subnormal and the normal code are computed, because a branch for each element would take longer.
   static MOE_LANES std::uint32_t byRanges(float magnitude) {

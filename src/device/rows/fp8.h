@@ -14,7 +14,7 @@
 //   - scale = amax / 448 is rounded once; DeepEP multiplies by the rounded 1/448, which may differ in the last bit.
 #pragma once
 
-#include "device/rows/elements.h"
+#include "device/rows/quotients.h"
 
 #if defined(__CUDACC__)
 // The GPU's own conversion to e4m3, on GPUs that have one.
@@ -101,17 +101,16 @@ MOE_LANES std::uint32_t quantiseFour(const FourFloats& from, float inverse) {
   return (codes & 0x7f7f7f7fu) | from.signs;
 }
 
-// The codes of value[i], each in byte i. NaNs get no sign, so that nobody has to look at the sign of each element.
+// The codes of value[i], each in byte i. NaNs get no sign, so that nobody has to look at the sign of each element. On a
+// GPU every NaN that arithmetic makes is positive, and values are sums.
 MOE_LANES std::uint32_t codesOfFourNumbers(const float* value) {
-  std::uint32_t codes = 0;
 #if defined(__CUDACC__)
   if constexpr (cuda_fp8::kConverts) {
-    codes = cuda_fp8::codesOf(value[0], value[1]) | cuda_fp8::codesOf(value[2], value[3]) << 16;
-  } else
-#endif
-  {
-    for (int i = 0; i < 4; ++i) codes |= E4m3::fromFloat(value[i]) << 8 * i;
+    return cuda_fp8::codesOf(value[0], value[1]) | cuda_fp8::codesOf(value[2], value[3]) << 16;
   }
+#endif
+  std::uint32_t codes = 0;
+  for (int i = 0; i < 4; ++i) codes |= E4m3::fromFloat(value[i]) << 8 * i;
   const std::uint32_t nans = (codes & 0x7f7f7f7fu) + 0x01010101u;  // in the top bits of bytes
   return codes & ~(nans & 0x80808080u);
 }
@@ -174,8 +173,9 @@ MOE_LANES float clampAmax(float amax, float least) {
 
 // The scale as a float.
 MOE_LANES Fp8Scale fp8Scale(float amax, float least = kFp8AmaxLeast) {
+  constexpr float kDown = 0x1p-8f;  // so that the reciprocal of the largest amax is a normal number
   const float clamped = clampAmax(amax, least);
-  return {divideRounded(clamped, E4m3::kMax), divideRounded(E4m3::kMax, clamped)};
+  return {overConstant(clamped, E4m3::kMax), normalQuotient(E4m3::kMax * kDown, multiplyRounded(clamped, kDown))};
 }
 
 // The scale as a power of two: one byte, its exponent biased by 127; 255 is NaN (OCP UE8M0).

@@ -123,6 +123,12 @@ struct WirePiece {
   MOE_LANES HalfQuad codesE2m1(float inverse) const {
     return {eightE2m1(value, inverse), eightE2m1(value + 8, inverse)};
   }
+  // The value of element i after this coding, without its scale.
+  MOE_LANES float valueE2m1(int i, float inverse) const {
+    const float product = magnitudeOf(multiplyRounded(value[i], inverse));
+    const float rounded = E2m1::rounded(smallerNumber(product, E2m1::kMax));
+    return bitsToFloat(floatToBits(rounded) | (floatToBits(value[i]) & ~kMagnitudeBits));
+  }
   MOE_LANES LogPiece codesLog(const LogCoder& coder) const {
     return LogPiece::of([&](int i) { return coder.fieldOf(value[i]); });
   }
@@ -151,16 +157,27 @@ MOE_LANES Fp8Scale wireFp8Scale(std::uint32_t amax) {
   return fp8Scale(bitsToFloat(amax), kFp8AmaxExact);
 }
 
-// The float of an NVFP4 row, and the global scale of its blocks. Both are normal numbers, even for a row of zeros.
+// The float of an NVFP4 row, and the global scale of its blocks. Both are normal numbers, even for a row of zeros, and
+// so is the global scale over the smallest scale of a block, 2^-9: an infinite factor would make NaNs of zeros.
 struct WireFactor {
   float factor, global;
 
   static MOE_LANES WireFactor of(std::uint32_t amax) {
-    constexpr float kMax = E2m1::kMax * E4m3::kMax, kLeast = 0x1.5p-115f;  // 6 * 448 * 2^-126
+    constexpr float kMax = E2m1::kMax * E4m3::kMax, kLeast = 0x1.5p-107f;  // 6 * 448 * 2^-118
+    constexpr float kDown = 0x1p-9f;  // so that the reciprocal of the largest amax is a normal number
     const float clamped = clampAmax(bitsToFloat(amax), kLeast);
-    return {divideRounded(clamped, kMax), divideRounded(kMax, clamped)};
+    return {overConstant(clamped, kMax), normalQuotient(kMax * kDown, multiplyRounded(clamped, kDown))};
   }
 };
+
+// nvfp4Scale() of a block of a row. `amax` has the bits of its largest magnitude, or of a NaN.
+MOE_LANES ByteScale wireNvfp4Scale(std::uint32_t amax, const WireFactor& factor) {
+  if (amax > kInfinityBits) return {E4m3::kNan, 0.0f};
+  const float clamped = clampAmax(bitsToFloat(amax), 0.0f);
+  // At most 2688. A quotient that is not a normal number rounds to a scale of 0.
+  const std::uint32_t byte = fp8::codeOf(overConstant(multiplyRounded(factor.global, clamped), E2m1::kMax));
+  return {byte, byte == 0 ? 0.0f : normalQuotient(factor.global, fp8::toFloat(byte))};
+}
 
 // ---- Reading
 

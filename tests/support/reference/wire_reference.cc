@@ -34,7 +34,7 @@ struct Factor {
   float row, global;
 };
 Factor factorOf(const std::vector<float>& sums) {
-  float amax = std::ldexp(6.0f * 448.0f, -126);
+  float amax = std::ldexp(6.0f * 448.0f, -118);
   for (const float x : sums) amax = std::isnan(x) ? amax : std::max(amax, std::abs(x));
   amax = std::min(amax, std::numeric_limits<float>::max());
   return {amax / 2688.0f, 2688.0f / amax};

@@ -14,6 +14,7 @@
 #include "device/policy/cuda/row_types.h"
 #include "device/policy/cuda/sums.h"
 #include "device/policy/cuda/wire.h"
+#include "device/policy/cuda/wire_few.h"
 #include "device/view/views.h"
 
 namespace moe {
@@ -478,6 +479,12 @@ class CudaWarp {
   static MOE_LANES bool makeSum(const List& list, int i, const cuda_sums::Desk& desk, int item, int first,
                                 const Wait& wait) {
     if constexpr (WireList<List>) {
+      if constexpr (cuda_wire::kHasFew<kWire> && !Wait::kTakes) {
+        if (cuda_wire::hasFewTerms<kWire>(list)) {
+          cuda_wire::FewSum<kWire, List>(list, i, desk, item, first, lane()).make();
+          return true;
+        }
+      }
       return cuda_wire::Sum<kWire, Type, List, Wait>(list, i, desk, item, first, lane(), wait).make();
     } else {
       return cuda_sums::reduceRow<Type, List>(desk, item, first, lane(), wait);

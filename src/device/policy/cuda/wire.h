@@ -1,7 +1,6 @@
 // How a CUDA warp makes sums in a wire format (rows/wire_sums.h), from rows that its lanes load. Codes, scales and row
 // floats of four coded terms are loaded at the same time; so are four rows of the row type. Sums with landing words
-// load three at the same time. Sums of few terms without weights make two units of 512 elements at the same time, of
-// two coded terms or one row each.
+// load three at the same time. Sums of few terms have code of their own: see wire_few.h.
 //
 // Landing words are emptied when all lanes have what they need. Each lane empties its codes, and the first lane that
 // shares a scale's word empties that word. The row's float stays until the part is complete.
@@ -12,16 +11,6 @@
 
 namespace moe::cuda_wire {
 
-// Whether a kernel for this format can make two units at a time. They need more registers than the compiler finds for
-// GPUs before sm_90, and code of their own.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-template <int kWire>
-inline constexpr bool kMakesPairs = false;
-#else
-template <int kWire>
-inline constexpr bool kMakesPairs = kWire != kWireRow;
-#endif
-
 // `kWire`: the format of all rows of this kernel; kWireRow: each list says its own.
 template <int kWire, class Type, WireList List, class Wait>
 class Sum {
@@ -30,21 +19,8 @@ class Sum {
   // Only kernels for one format take rows that are not coded yet, because others have no registers left. In LogFMT-10
   // coding takes so many instructions that it would slow down the sums.
   static constexpr bool kOwns = OwnsRows<List> && kWire != kWireRow && kWire != kWireLogfmt10;
-  // Code that waits for rows has few registers left. Rows of the row type have twice the words of coded ones.
-  template <int kUnits>
-  static constexpr int kTermsAtOnce = Wait::kTakes  ? 3
-                                      : kUnits == 2 ? 2
-                                                    : 4;
-  template <int kUnits>
-  static constexpr int kRowsAtOnce = Wait::kTakes  ? 3
-                                     : kUnits == 2 ? 1
-                                                   : 4;
-  // The pieces of the term that is not coded yet, and its row's factor.
-  template <int kUnits>
-  struct OwnPieces {
-    WireFactor factor;
-    Quad pieces[kUnits][kQuads];
-  };
+  // Code that waits for rows has few registers left.
+  static constexpr int kTermsAtOnce = Wait::kTakes ? 3 : 4, kRowsAtOnce = kTermsAtOnce;
 
  public:
   MOE_LANES Sum(const List& list, int i, const cuda_sums::Desk& desk, int item, int first, int lane, const Wait& wait)
@@ -54,7 +30,6 @@ class Sum {
         job_(desk.jobs[item]),
         first_(first),
         coded_(List::kReads ? list.coded(i) : 0),
-        inPairs_(mayMakePairs(list)),
         own_(kOwns ? desk.own[item] : -1),
         landed_(Wait::kTakes ? desk.landing[item] : 0),
         lane_(lane),
@@ -63,41 +38,18 @@ class Sum {
   // False, on any lane: a row did not arrive.
   MOE_LANES bool make() const {
     if (job_.bytes == 0) return true;
-    if constexpr (kHasPairs) {
-      if (inPairs_) return makeUnits<2, false>();
-    }
-    return makeUnits<1, Weighted<List>>();
-  }
-
- private:
-  static constexpr bool kHasPairs = kMakesPairs<kWire> && !Wait::kTakes;
-
-  // The same for all sums of a list, because warps of a block share the code in the instruction cache.
-  static MOE_LANES bool mayMakePairs(const List& list) {
-    constexpr int kFewTerms = List::kReads ? kTermsAtOnce<2> : kRowsAtOnce<2>;
-    bool weighs = false;
-    if constexpr (Weighted<List>) weighs = list.weighs();
-    return kHasPairs && !weighs && list.termsMax() <= kFewTerms;
-  }
-
-  template <int kUnits, bool kWeighs>
-  MOE_LANES bool makeUnits() const {
     WireFactor factor{};
     if constexpr (List::kCodes) {
-      if (wire_.hasFactor()) factor = findFactor<kUnits, kWeighs>();
+      if (wire_.hasFactor()) factor = findFactor();
     } else if constexpr (kOwns) {
-      if (wire_.hasFactor() && own_ >= 0) factor = findOwnFactor<kUnits>();
+      if (wire_.hasFactor() && own_ >= 0) factor = findOwnFactor();
     }
     bool good = true;
 #pragma unroll 1
-    for (int begin = part_.begin; begin < part_.end; begin += kUnits * kStep) {
-      Sums sums[kUnits];
-      good = addTerms<kWeighs>(sums, begin, part_.end, factor) && good;
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        if (u > 0 && begin + u * kStep >= part_.end) break;
-        store(sums[u], elementOf(begin, u), factor);
-      }
+    for (int begin = part_.begin; begin < part_.end; begin += kStep) {
+      Sums sums;
+      good = addTerms(sums, begin, part_.end, factor) && good;
+      store(sums, elementOf(begin), factor);
     }
     if constexpr (Wait::kTakes) {
       if (wire_.hasFactor()) good = takeFactors() && good;
@@ -105,13 +57,14 @@ class Sum {
     return good;
   }
 
+ private:
   MOE_LANES const std::uint8_t* row(int term) const {
     return desk_.rows[first_ + term];
   }
 
-  // This lane's first element in unit u of those from `begin` on.
-  MOE_LANES int elementOf(int begin, int u) const {
-    return begin + u * kStep + lane_ * kWirePiece;
+  // This lane's first element of those from `begin` on.
+  MOE_LANES int elementOf(int begin) const {
+    return begin + lane_ * kWirePiece;
   }
 
   MOE_LANES void store(const Sums& sums, int element, const WireFactor& factor) const {
@@ -125,93 +78,70 @@ class Sum {
     }
   }
 
-  // Adds up the elements of the units from `begin` on that are below `end`. Pairs have no more terms than are loaded at
-  // once. `factor`: that of the row that is not coded yet.
-  template <bool kWeighs, int kUnits>
-  MOE_LANES bool addTerms(Sums (&sums)[kUnits], int begin, int end, const WireFactor& factor = {}) const {
+  // Adds up this lane's elements from `begin` on, if they are below `end`. `factor`: that of the row that is not coded
+  // yet.
+  MOE_LANES bool addTerms(Sums& sums, int begin, int end, const WireFactor& factor = {}) const {
     bool good = true;
     if constexpr (List::kReads) good = addCodedTerms(sums, begin, end, factor);
-    if constexpr (kUnits > 1 && !List::kReads) {
-      addRows<kWeighs>(sums, 0, begin, end);
-    } else {
 #pragma unroll 1
-      for (int term = coded_; term < job_.terms; term += kRowsAtOnce<kUnits>) addRows<kWeighs>(sums, term, begin, end);
+    for (int term = coded_; term < job_.terms; term += kRowsAtOnce) addRows(sums, term, begin, end);
+    return good;
+  }
+  MOE_LANES bool addCodedTerms(Sums& sums, int begin, int end, const WireFactor& factor) const {
+    Quad own[kQuads];
+    if constexpr (kOwns) {
+      if (own_ >= 0) loadOwn(own, begin, end);
+    }
+    bool good = true;
+#pragma unroll 1
+    for (int term = 0; term < coded_; term += kTermsAtOnce) {
+      Coded piece[kTermsAtOnce];
+      loadCodes(piece, term, begin, end);
+      if constexpr (kOwns) {
+        if (own_ >= term && own_ < term + kTermsAtOnce) codeOwn(piece, own, term, factor);
+      }
+      good = addCodes(sums, piece, term, begin, end) && good;
     }
     return good;
   }
-  template <int kUnits>
-  MOE_LANES bool addCodedTerms(Sums (&sums)[kUnits], int begin, int end, const WireFactor& factor) const {
-    OwnPieces<kUnits> own{factor};
-    if constexpr (kOwns) {
-      if (own_ >= 0) loadOwn(own.pieces, begin, end);
-    }
-    if constexpr (kUnits > 1) {
-      return addCodes(sums, own, 0, begin, end);
-    } else {
-      bool good = true;
-#pragma unroll 1
-      for (int term = 0; term < coded_; term += kTermsAtOnce<kUnits>) {
-        good = addCodes(sums, own, term, begin, end) && good;
-      }
-      return good;
-    }
-  }
 
   // Adds rows of the row type.
-  template <bool kWeighs, int kUnits>
-  MOE_LANES void addRows(Sums (&sums)[kUnits], int term, int begin, int end) const {
-    constexpr int kRows = kRowsAtOnce<kUnits>;
-    Quad piece[kUnits][kRows][kQuads];
+  MOE_LANES void addRows(Sums& sums, int term, int begin, int end) const {
+    Quad piece[kRowsAtOnce][kQuads];
+    const int element = elementOf(begin);
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
+    for (int j = 0; j < kRowsAtOnce; ++j) {
+      const bool loads = element < end && term + j < job_.terms;
+      const auto* from =
+          reinterpret_cast<const Quad*>(row(loads ? term + j : term) + std::ptrdiff_t{element} * kElement);
 #pragma unroll
-      for (int j = 0; j < kRows; ++j) {
-        const int element = elementOf(begin, u);
-        const bool loads = element < end && term + j < job_.terms;
-        const auto* from =
-            reinterpret_cast<const Quad*>(row(loads ? term + j : term) + std::ptrdiff_t{element} * kElement);
-#pragma unroll
-        for (int q = 0; q < kQuads; ++q) piece[u][j][q] = loads ? from[q] : Quad{0, 0, 0, 0};
-      }
+      for (int q = 0; q < kQuads; ++q) piece[j][q] = loads ? from[q] : Quad{0, 0, 0, 0};
     }
 #pragma unroll
-    for (int j = 0; j < kRows; ++j) {
-      const float weight = kWeighs && term + j < job_.terms ? desk_.weights[first_ + term + j] : 1.0f;
+    for (int j = 0; j < kRowsAtOnce; ++j) {
+      const float weight = Weighted<List> && term + j < job_.terms ? desk_.weights[first_ + term + j] : 1.0f;
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-#pragma unroll
-        for (int q = 0; q < kQuads; ++q) sums[u][q].template add<kWeighs>(piece[u][j][q], weight);
-      }
+      for (int q = 0; q < kQuads; ++q) sums[q].template add<Weighted<List>>(piece[j][q], weight);
     }
   }
 
   // ---- Reading
 
-  template <int kUnits>
-  MOE_LANES bool addCodes(Sums (&sums)[kUnits], const OwnPieces<kUnits>& own, int term, int begin, int end) const {
-    constexpr int kTerms = kTermsAtOnce<kUnits>;
-    Coded piece[kUnits][kTerms];
+  MOE_LANES void loadCodes(Coded (&piece)[kTermsAtOnce], int term, int begin, int end) const {
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-#pragma unroll
-      for (int j = 0; j < kTerms; ++j) {
-        piece[u][j] = {};
-        const bool loads = elementOf(begin, u) < end && term + j < coded_;
-        if (loads && term + j != own_) piece[u][j] = load(term + j, elementOf(begin, u));
-      }
+    for (int j = 0; j < kTermsAtOnce; ++j) {
+      piece[j] = {};
+      const bool loads = elementOf(begin) < end && term + j < coded_;
+      if (loads && term + j != own_) piece[j] = load(term + j, elementOf(begin));
     }
-    if constexpr (kOwns) {
-      if (own_ >= term && own_ < term + kTerms) codeOwn(piece, own, term);
-    }
+  }
+  MOE_LANES bool addCodes(Sums& sums, Coded (&piece)[kTermsAtOnce], int term, int begin, int end) const {
+    const int element = elementOf(begin);
     bool good = true;
+    if constexpr (Wait::kTakes) good = settle(piece, term, element, element < end);
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const int element = elementOf(begin, u);
-      if constexpr (Wait::kTakes) good = settle(piece[u], term, element, element < end) && good;
-#pragma unroll
-      for (int j = 0; j < kTerms; ++j) {
-        if (term + j < coded_) addCoded<Type>(wire_, sums[u], piece[u][j], element);
-      }
+    for (int j = 0; j < kTermsAtOnce; ++j) {
+      if (term + j < coded_) addCoded<Type>(wire_, sums, piece[j], element);
     }
     return good;
   }
@@ -310,47 +240,28 @@ class Sum {
 
   // ---- The term that is not coded yet
 
-  template <int kUnits>
-  MOE_LANES void loadOwn(Quad (&pieces)[kUnits][kQuads], int begin, int end) const {
+  MOE_LANES void loadOwn(Quad (&piece)[kQuads], int begin, int end) const {
+    const int element = elementOf(begin);
+    const auto* from = reinterpret_cast<const Quad*>(row(own_) + std::ptrdiff_t{element} * kElement);
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const int element = elementOf(begin, u);
-      const auto* from = reinterpret_cast<const Quad*>(row(own_) + std::ptrdiff_t{element} * kElement);
-#pragma unroll
-      for (int q = 0; q < kQuads; ++q) pieces[u][q] = element < end ? from[q] : Quad{0, 0, 0, 0};
-    }
-  }
-  // As it would be read if it had been coded.
-  static MOE_LANES WirePiece ownPiece(const Quad (&quads)[kQuads]) {
-    Sums sums;
-#pragma unroll
-    for (int q = 0; q < kQuads; ++q) sums[q].template add<false>(quads[q], 1.0f);
-    return pieceOf<Type>(sums);
+    for (int q = 0; q < kQuads; ++q) piece[q] = element < end ? from[q] : Quad{0, 0, 0, 0};
   }
   // `term`: the first of the terms in `piece`.
-  template <int kUnits, int kTerms>
-  MOE_LANES void codeOwn(Coded (&piece)[kUnits][kTerms], const OwnPieces<kUnits>& own, int term) const {
+  template <int kTerms>
+  MOE_LANES void codeOwn(Coded (&piece)[kTerms], const Quad (&own)[kQuads], int term, const WireFactor& factor) const {
+    const Coded coded = codesOf(wire_, RowPiece::of(own), lane_, factor);
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const Coded coded = codesOf(wire_, ownPiece(own.pieces[u]), lane_, own.factor);
-#pragma unroll
-      for (int j = 0; j < kTerms; ++j) {
-        if (term + j == own_) piece[u][j] = coded;
-      }
+    for (int j = 0; j < kTerms; ++j) {
+      if (term + j == own_) piece[j] = coded;
     }
   }
-  template <int kUnits>
   MOE_LANES WireFactor findOwnFactor() const {
     std::uint32_t amax = 0;
 #pragma unroll 1
-    for (int begin = 0; begin < wire_.elements; begin += kUnits * kStep) {
-      Quad pieces[kUnits][kQuads];
-      loadOwn(pieces, begin, wire_.elements);
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        const std::uint32_t here = ownPiece(pieces[u]).amax();
-        amax = here > amax ? here : amax;
-      }
+    for (int begin = 0; begin < wire_.elements; begin += kStep) {
+      Quad piece[kQuads];
+      loadOwn(piece, begin, wire_.elements);
+      amax = max(amax, RowPiece::of(piece).amax());
     }
     return WireFactor::of(blockMax(amax, kLanes));
   }
@@ -362,19 +273,14 @@ class Sum {
   }
 
   // Finds the factor from the whole row.
-  template <int kUnits, bool kWeighs>
   MOE_LANES WireFactor findFactor() const {
     static_assert(!List::kCodes || !Wait::kTakes);
     std::uint32_t amax = 0;
 #pragma unroll 1
-    for (int begin = 0; begin < wire_.elements; begin += kUnits * kStep) {
-      Sums sums[kUnits];
-      addTerms<kWeighs>(sums, begin, wire_.elements);
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        const std::uint32_t here = pieceOf<Type>(sums[u]).amax();
-        amax = here > amax ? here : amax;
-      }
+    for (int begin = 0; begin < wire_.elements; begin += kStep) {
+      Sums sums;
+      addTerms(sums, begin, wire_.elements);
+      amax = max(amax, pieceOf<Type>(sums).amax());
     }
     const WireFactor factor = WireFactor::of(blockMax(amax, kLanes));
     if (part_.index == 0) coder().storeFactor(factor);
@@ -386,7 +292,6 @@ class Sum {
   const WirePart part_;
   const SumJob job_;
   const int first_, coded_;
-  const bool inPairs_;
   const int own_, landed_, lane_;
   const Wait& wait_;
 };

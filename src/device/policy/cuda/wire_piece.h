@@ -27,8 +27,12 @@ struct Coded {
 };
 
 template <class Type>
+MOE_LANES float& elementOf(PieceSums<Type>& sums, int e) {
+  return sums[e / Accumulator<Type>::kFloats].sum[e % Accumulator<Type>::kFloats];
+}
+template <class Type>
 MOE_LANES void addElement(PieceSums<Type>& sums, int e, float value) {
-  float& sum = sums[e / Accumulator<Type>::kFloats].sum[e % Accumulator<Type>::kFloats];
+  float& sum = elementOf<Type>(sums, e);
   sum = addRounded(sum, value);
 }
 template <class Type>
@@ -38,6 +42,22 @@ MOE_LANES void addLog(PieceSums<Type>& sums, const Coded& piece) {
 #pragma unroll
   for (int e = 0; e < kWirePiece; ++e) addElement<Type>(sums, e, group.valueOf(fields.fieldAt(e)));
 }
+// The words of a piece of a row that is plain memory. `part`: which copy of the row's float is read.
+MOE_LANES Coded loadCoded(const WireRow& wire, const std::uint8_t* row, int element, int part) {
+  Coded piece{};
+  if (wire.packsTwo()) {
+    const auto half = *reinterpret_cast<const HalfQuad*>(row + wire.codesAt(element));
+    piece.codes = {half.x, half.y, 0, 0};
+  } else {
+    piece.codes = *reinterpret_cast<const Quad*>(row + wire.codesAt(element));
+  }
+  const auto word = [&](int at) { return *reinterpret_cast<const std::uint32_t*>(row + at); };
+  if (wire.scaleWords() != 0) piece.scale = word(wire.scaleAt(element));
+  if (wire.isLog()) piece.more = word(wire.fifthAt(element));
+  if (wire.hasFactor()) piece.more = word(wire.factorAt() + 4 * part);
+  return piece;
+}
+
 template <bool kScaled, class Type>
 MOE_LANES void addE4m3(PieceSums<Type>& sums, const Quad& codes, float scale) {
   const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
@@ -75,6 +95,59 @@ MOE_LANES WirePiece pieceOf(const PieceSums<Type>& sums) {
     values[e] = sums[e / Accumulator<Type>::kFloats].sum[e % Accumulator<Type>::kFloats];
   return WirePiece::of(values);
 }
+// A piece of one row of bf16, as its sum: a negative zero is 0. Its largest magnitude is found two elements at a time.
+class RowPiece : public WirePiece {
+ public:
+  static MOE_LANES RowPiece of(const Quad (&quads)[2]) {
+    RowPiece piece;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const Quad& quad = quads[i / 4];
+      const std::uint32_t given = i % 4 == 0 ? quad.x : i % 4 == 1 ? quad.y : i % 4 == 2 ? quad.z : quad.w;
+      const std::uint32_t word = wordOf(__hadd2(pairOf(given), pairOf(0)));
+      piece.magnitudes_[i] = word & 0x7fff7fffu;
+      piece.value[2 * i] = bitsToFloat(word << 16);
+      piece.value[2 * i + 1] = bitsToFloat(word & 0xffff0000u);
+    }
+    return piece;
+  }
+  MOE_LANES std::uint32_t amax() const {
+    return largerHalf(among([](std::uint32_t a, std::uint32_t b) { return wordOf(__hmax2(pairOf(a), pairOf(b))); }));
+  }
+  MOE_LANES std::uint32_t amaxOrNan() const {
+    return largerHalf(among([](std::uint32_t a, std::uint32_t b) { return __vmaxu2(a, b); }));
+  }
+  MOE_LANES std::uint32_t amin() const {
+    const std::uint32_t least = among([](std::uint32_t a, std::uint32_t b) { return __vminu2(a, b); });
+    return min(least << 16, least & 0xffff0000u);
+  }
+
+ private:
+  static MOE_LANES __nv_bfloat162 pairOf(std::uint32_t word) {
+    __nv_bfloat162 pair;
+    static_assert(sizeof(pair) == sizeof(word));
+    memcpy(&pair, &word, sizeof(word));
+    return pair;
+  }
+  static MOE_LANES std::uint32_t wordOf(__nv_bfloat162 pair) {
+    std::uint32_t word;
+    memcpy(&word, &pair, sizeof(word));
+    return word;
+  }
+  static MOE_LANES std::uint32_t largerHalf(std::uint32_t word) {
+    return max(word << 16, word & 0xffff0000u);
+  }
+  template <class Choose>
+  MOE_LANES std::uint32_t among(Choose choose) const {
+    std::uint32_t chosen[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) chosen[i] = choose(magnitudes_[i], magnitudes_[i + 4]);
+    return choose(choose(chosen[0], chosen[2]), choose(chosen[1], chosen[3]));
+  }
+
+  std::uint32_t magnitudes_[8];
+};
+
 // The largest value among `lanes` neighbouring lanes.
 MOE_LANES std::uint32_t blockMax(std::uint32_t bits, int lanes) {
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
@@ -86,9 +159,10 @@ MOE_LANES std::uint32_t blockMax(std::uint32_t bits, int lanes) {
 
 // The words of a piece on the wire, as far as a lane has them. The lanes of a unit call it together, and have the same
 // words of scales. `factor`: NVFP4.
-MOE_LANES Coded codesOf(const WireRow& wire, const WirePiece& piece, int lane, const WireFactor& factor) {
+template <class Piece>
+MOE_LANES Coded codesOf(const WireRow& wire, const Piece& piece, int lane, const WireFactor& factor) {
   if (wire.packsTwo()) {
-    const ByteScale scale = nvfp4Scale(bitsToFloat(piece.amaxOrNan()), factor.global);
+    const ByteScale scale = wireNvfp4Scale(piece.amaxOrNan(), factor);
     std::uint32_t word = scale.byte << 8 * (lane % 4);
     word |= __shfl_xor_sync(kAll, word, 1);
     word |= __shfl_xor_sync(kAll, word, 2);
@@ -106,6 +180,32 @@ MOE_LANES Coded codesOf(const WireRow& wire, const WirePiece& piece, int lane, c
   return {piece.codes(scale.inverse), floatToBits(scale.scale), 0};
 }
 
+// Adds a piece of a row to sums of 0, as if it had been coded. The lanes of a unit call it together. Where possible it
+// takes fewer instructions than coding and reading.
+MOE_LANES void addUncoded(const WireRow& wire, PieceSums<Bf16>& sums, const RowPiece& piece, int element, int lane,
+                          const WireFactor& factor) {
+  if (wire.isLog()) return addCoded<Bf16>(wire, sums, codesOf(wire, piece, lane, factor), element);
+  // Rounds once: the product is not so small that it becomes a negative zero.
+  const auto set = [&](int e, float value, float scale) { elementOf<Bf16>(sums, e) = __fmaf_rn(value, scale, 0.0f); };
+  if (wire.packsTwo()) {
+    const ByteScale scale = wireNvfp4Scale(piece.amaxOrNan(), factor);
+    const float read = multiplyRounded(fp8::toFloat(scale.byte), factor.factor);
+#pragma unroll
+    for (int e = 0; e < kWirePiece; ++e) set(e, piece.valueE2m1(e, scale.inverse), read);
+    return;
+  }
+  Fp8Scale scale{1.0f, 1.0f};
+  if (wire.type == kWireFp8Blocks) scale = wireFp8Scale(blockMax(piece.amax(), kWireUnitPieces));
+  const Quad codes = wire.type == kWireFp8Blocks ? piece.codes(scale.inverse) : piece.codes();
+  const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+  for (int word = 0; word < 4; ++word) {
+    const fp8::Four floats = fp8::toFloats(words[word]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) set(4 * word + e, floats.value[e], scale.scale);
+  }
+}
+
 // Codes sums as a row at `out`. All lanes call its functions together. `kLanding`: the row is made of landing words.
 template <bool kLanding>
 struct Coder {
@@ -114,7 +214,8 @@ struct Coder {
   int lane;
 
   // Stores a piece, if it is `there`.
-  MOE_LANES void store(const WirePiece& piece, int element, bool there, const WireFactor& factor) const {
+  template <class Piece>
+  MOE_LANES void store(const Piece& piece, int element, bool there, const WireFactor& factor) const {
     const Coded coded = codesOf(wire, piece, lane, factor);
     if (!there) return;
     std::uint8_t* codes = out + wire.codesAt(element);
