@@ -27,24 +27,39 @@ int rowsForPlainStep(Step step, const Workload& work, int blocks) {
 }
 
 // Whether rows of an HT combine go at once rather than in waves. In waves, rows are made beside the wire, but each wave
-// takes some microseconds. These are times in us, at once and in 4 waves, with 2048 and 4096 rows that arrive at a
-// rank:
+// takes some microseconds. These are times in us, at once and in waves, with the rows that arrive at a rank:
 //
-//   EXPERT_MAJOR, bf16        128 / 125,  225 / 195        EXPERT_MAJOR, fp8   81 / 87,  142 / 134
-//   FLAT, bf16, not in place   85 /  84,  151 / 132        FLAT, fp8           46 / 55,   74 /  84
+//                     1024      2048       4096       8192                      1024     2048     4096       8192
+//   EXPERT_MAJOR     69 / 66  129 / 117  225 / 195     -      FLAT, fp8        28 / 31  45 / 45  73 / 74  129 / 118
+//   EXPERT_MAJOR fp8    -      81 /  80  142 / 134  257 / 227  FLAT, copied       -     73 / 72    -      282 / 208
 //
-// Rows of FLAT in bf16 were made for this rank too; in 6 waves, 2048 of them took 89 us. Two ranks read half of the
-// coded rows where they are given (readsOwnRows), which is only possible at once: 130 us instead of 135 with 8192 rows.
-// Codes of NVFP4 and LogFMT-10 take so many instructions that waves only mix them in the instruction cache: 368 / 371
-// and 356 / 455 with 8192 rows in EXPERT_MAJOR (2 x H200, 2026-11-30). Rows in place are not made.
+// Codes of NVFP4 and LogFMT-10 take so many instructions that waves only mix them in the instruction cache: 133 / 162
+// and 251 / 286 with 8192 rows of FLAT (2 x H200, 2026-11-30). Rows in place are not made. On a CPU, warps that make
+// rows would take time from those that take them.
 bool goesAtOnce(const Handle& handle, const CombineArgs& a, int arriving) {
-  constexpr int kExpertRows = 1536, kRows = 3072, kRanksWithOwnRows = 2;
+  constexpr int kExpertRows = 768, kRows = 3072, kCodedRows = 5120;
   const bool codes = a.wire != moeWireRow, perExpert = handle.rowsPerExpert();
   if (a.ready.words != nullptr) return false;
   if (a.inPlace != 0 || a.wire == moeWireNvfp4 || a.wire == moeWireLogfmt10) return true;
-  if (handle.backend().kind() == moeBackendHost) return !perExpert;
-  if (codes && !perExpert && handle.view().map.nranks <= kRanksWithOwnRows) return true;
-  return arriving <= (codes || !perExpert ? kRows : kExpertRows);
+  if (handle.backend().kind() == moeBackendHost) return true;
+  if (perExpert) return arriving <= (codes ? kRows : kExpertRows);
+  return arriving <= (codes ? kCodedRows : kRows);
+}
+
+// How the warps of a block divide a combine in waves, in 48ths of them: those that make rows need not be faster than
+// the wire. With 4096 tokens on 2 x H200, these shares took (us, 2026-12-01):
+//
+//   EXPERT_MAJOR fp8          11, 12, 13 of 16: 234, 227, 246       FLAT, fp8      3, 4, 5, 6 of 16: 122, 119, 118, 120
+//   EXPERT_MAJOR              8, 9, 11 of 12: 364, 354, 523         FLAT, copied   4, 5, 6, 7 of 12: 214, 208, 209, 213
+//
+// They help to take the last wave only: with two, FLAT in fp8 took 125.
+Makers makersOf(const Handle& handle, const Operation& operation) {
+  constexpr int kWhole = 48, kSums = 36, kCopies = 20, kCodes = 12;
+  const int warps = operation.shape.warpsPerBlock;
+  if (operation.sendOnly || rowOf(operation.step).spread != Spread::waves || warps < 2) return {};
+  const int share = handle.rowsPerExpert() ? kSums : operation.params.combine.wire == moeWireRow ? kCopies : kCodes;
+  const int makers = std::clamp(warps * share / kWhole, 1, warps - 1);
+  return {static_cast<std::int16_t>(makers), static_cast<std::int16_t>(handle.view().waves - 1)};
 }
 
 // Whether the sums of an HT combine read this rank's rows where they are given, so that none are made of them. A second
@@ -53,8 +68,7 @@ bool goesAtOnce(const Handle& handle, const CombineArgs& a, int arriving) {
 bool readsOwnRows(const Handle& handle, const Operation& operation) {
   const CombineArgs& a = operation.params.combine;
   if (operation.sendOnly || handle.rowsPerExpert() || a.inPlace != 0 || a.rows == nullptr) return false;
-  const bool atOnce = rowOf(operation.step).spread == Spread::once;
-  return a.wire == moeWireRow || (atOnce && a.rowType == moeRowBf16 && a.wire != moeWireLogfmt10);
+  return a.wire == moeWireRow || (a.rowType == moeRowBf16 && a.wire != moeWireLogfmt10);
 }
 
 // The plain step, whose warps are blocks, if it may serve this combine and is faster. With 8 tokens of each block a
@@ -101,19 +115,21 @@ Operation& CombineCall::operation() {
   return operation_;
 }
 
-void describeRows(const moeCombineArgs_t& args, bool grads, CombineArgs* out) {
+void describeRows(const moeCombineArgs_t& args, bool grads, bool split, CombineArgs* out) {
+  constexpr int kLine = 128;  // what a GPU reads of a peer at once
   out->rowType = args.rowType;
   out->rowBytes = static_cast<std::uint32_t>(args.hidden * elementBytes(args.rowType));
   out->wire = args.wire;
   out->elements = args.hidden;
   out->wireBytes = args.wire == moeWireRow ? out->rowBytes : WireRow{args.wire, args.hidden}.bytes();
+  if (args.wire != moeWireRow && !split) out->wireBytes = static_cast<std::uint32_t>(roundUp(out->wireBytes, kLine));
   out->grads = grads ? 1 : 0;
   out->terms = packCombineTerms(out->rowBytes, out->rowType, grads, out->wire);
 }
 
 void CombineCall::takeArguments() {
   CombineArgs out{};
-  describeRows(args_, asked_.carriesGrads(), &out);
+  describeRows(args_, asked_.carriesGrads(), handle_.room().view.split(), &out);
   out.rows = bytesOf(args_.rows);
   out.tokens = tokens_;
   out.weighted = args_.weights == moeWeightsApply ? 1 : 0;
@@ -177,6 +193,7 @@ void planCombine(const Handle& handle, const CombinePlan& plan, Operation* opera
     a.leaves = a.ready.words != nullptr ? 1 : 0;
     operation->completing = backend.shapeFor(work);
   }
+  a.makers = makersOf(handle, *operation);
   const auto parts = [&](const LaunchShape& shape, int rows) {
     const Parts cut = backend.partsFor(shape, rows, bytes);
     return plan.coded ? wireParts(cut, a) : cut;

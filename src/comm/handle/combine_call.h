@@ -33,7 +33,7 @@ class CombineCall {
 };
 
 // Describes the rows of a combine: their type, their bytes here and on the wire, and the terms that follow from these.
-void describeRows(const moeCombineArgs_t& args, bool grads, CombineArgs* out);
+void describeRows(const moeCombineArgs_t& args, bool grads, bool split, CombineArgs* out);
 
 // Chooses the launch of a combine whose arguments are set, and divides its rows into parts.
 struct CombinePlan {

@@ -65,7 +65,7 @@ CombineArgs refusedLlCombine(Handle& handle, const moeCombineArgs_t& args) {
   sizes.rows = nullptr;
   checkWire(handle, sizes);
   CombineArgs out{};
-  describeRows(args, args.grads != nullptr, &out);
+  describeRows(args, args.grads != nullptr, handle.room().view.split(), &out);
   out.held = kRefusedRows;
   out.tokens = handle.tokens();
   out.out = refusedSums(handle, static_cast<std::size_t>(out.tokens) * out.rowBytes);

@@ -397,6 +397,12 @@ inline constexpr int kShiftsRowsAway = 31;  // shift that gives one word per exp
 
 inline constexpr std::int64_t kAnyRows = INT64_MAX;
 
+// How the warps of an HT combine in waves divide the work. The first `makers` warps of each block make rows, and the
+// others take those that have come; 0: all warps do both. From wave `together` on, all warps take.
+struct Makers {
+  std::int16_t makers, together;
+};
+
 struct CombineArgs {
   const std::uint8_t* rows;
   std::int64_t held;         // rows of the layout that `rows` can hold; kAnyRows: unknown, and assumed to be enough
@@ -405,7 +411,7 @@ struct CombineArgs {
   std::int64_t capacity;     // HT: rows that the staging area holds
   int tokens;
   std::uint32_t rowBytes;
-  std::uint32_t wireBytes;  // bytes of a row on the wire: rowBytes, or fewer with a wire format
+  std::uint32_t wireBytes;  // from row to row where peers read them: rowBytes, or fewer with a wire format
   std::uint32_t terms;      // terms that all ranks must share: packCombineTerms
   int rowType;              // a moeRow value
   int wire, elements;       // wire: a WireType, for coded rows only; elements: of a row
@@ -418,11 +424,12 @@ struct CombineArgs {
   const std::uint8_t* bias1;
   int grads;    // 1: gradients of the weights are carried; a rank without rows or tokens may still have no array
   int ownRows;  // HT, not in place: 1: this rank's sums read its own rows, one per token, at `rows`; none are made of
-                // them. Coded rows: only at once; GPUs: only bfloat16, and not in LogFMT-10
+                // them. Coded rows on GPUs: only bfloat16, and not in LogFMT-10
   const float* weightGrads;
   float* outWeightGrads;
   ReadyWords ready;
-  int leaves;  // 1: rows that wait for `ready` may be left to the second part
+  int leaves;     // 1: rows that wait for `ready` may be left to the second part
+  Makers makers;  // only steps that send and receive are divided
 };
 
 // Arrays about the rows that `dispatch` has delivered. A step of their own fills them, or the plain dispatch that

@@ -175,10 +175,15 @@ void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
 StepParams CombineOperation::params(int rank, int phases) {
   StepParams params = ranks_[at(rank)].params;
   params.phases = phases;
-  // Half of the ranks.
   CombineArgs& a = params.combine;
-  const bool mayKeep = a.inPlace == 0 && a.rows != nullptr && !params.handle.hasRails() && !expertRows(params.handle);
-  if (phases == kWhole && params.handle.lowLatency == 0 && mayKeep) a.ownRows = (rank + a.tokens) % 2;
+  if (phases != kWhole || params.handle.lowLatency != 0 || params.handle.hasRails()) return params;
+  const bool mayKeep = a.inPlace == 0 && a.rows != nullptr && !expertRows(params.handle);
+  if (mayKeep) a.ownRows = (rank + a.tokens) % 2;  // half of the ranks
+  // Ranks divide their warps differently, or not at all.
+  const int choice = rank + 3 * a.tokens, waves = params.handle.waves;
+  if (a.ready.words == nullptr && waves > 1) {
+    a.makers = {static_cast<std::int16_t>(choice % 4), static_cast<std::int16_t>(1 + choice / 4 % (waves - 1))};
+  }
   return params;
 }
 

@@ -138,9 +138,7 @@ class Combine {
     const bool known = lowLatency() ? s.sends && givesZeros(s, fault) : fault != 0;
     bool silent = known;
     if (s.sends && !begin(uncombined != 0, silent)) return;
-    const auto handOver = [&](int wave) { return !s.sends || sendWave(wave, silent); };
-    const auto take = [&](int wave) { return !s.receives || sumWave(wave, silent); };
-    if (!inWaves<kInWaves>(s.handle, handOver, take, takesLater(s.w)) || !s.receives) return;
+    if (!runWaves(silent) || !s.receives) return;
     if (!lowLatency() && silent) {
       sumNothing(s.warp, s.p, s.w);
       if (!known && isLast(s.w) && s.allHaveBegun()) keepRecordsFault(s.warp, s.p, s.epoch);
@@ -168,8 +166,8 @@ class Combine {
     return true;
   }
 
-  // Runs one wave of the expert side. False if a wait failed.
-  MOE_LANES bool handOver(int wave, bool silent = false) const {
+  // Runs one wave of the expert side, of which this warp has a share. False if a wait failed.
+  MOE_LANES bool handOver(int wave, WarpIndex team, bool silent) const {
     const bool zeros = silent && lowLatency();
     if (speaksAtOnce(silent)) {
       if (!lowLatency() && wave == 0) speak();
@@ -181,11 +179,11 @@ class Combine {
             s, [](const Combine& combine) { combine.prepareZeros(); }, s.w, s.operation());
       }
     } else if (zeros || (!silent && mayPrepare())) {
-      if ((zeros || s.args.inPlace == 0) && !prepareWave(wave, zeros)) return false;
+      if ((zeros || s.args.inPlace == 0) && !prepareWave(wave, team, zeros)) return false;
       if (s.args.grads != 0 && wave == 0) pushWeightGrads(s, zeros);
     }
     if (kInWaves || lowLatency()) {
-      announceWave(s, s.area.ready, wave, s.w);
+      announceWave(s, s.area.ready, wave, team);
     } else {
       announceWaves(s, s.area.ready, s.w);
     }
@@ -209,27 +207,30 @@ class Combine {
     return faultAmong(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
   }
 
-  // Runs the owner's part of a wave. LL looks rows up while it waits; HT needs the records before it can find a row.
-  // Every rank checks every record of its domain, so that either all of them discard the combine (`silent`), or none
-  // does.
-  MOE_LANES bool sumWave(int wave, bool& silent) const {
+  // Runs the owner's part of a wave, of which this warp has a share. LL looks rows up while it waits; HT needs the
+  // records before it can find a row. Every rank checks every record of its domain, so that either all of them discard
+  // the combine (`silent`), or none does. `first`: this warp has taken no wave yet.
+  MOE_LANES bool sumWave(int wave, WarpIndex team, bool first, bool& silent) const {
     if (!lowLatency()) {
       if (silent) return true;
-      if (!rowsAreThere(wave)) return false;
-      bool othersInWaves = false;
-      if (wave == 0) lookAtRecords(&silent, &othersInWaves);
-      if (silent) return true;
-      if (!kInWaves && othersInWaves && !rowsAreThere(s.handle.waves - 1)) return false;
+      if (first) {
+        bool othersInWaves = false;
+        if (!rowsAreThere(0)) return false;
+        lookAtRecords(&silent, &othersInWaves);
+        if (silent) return true;
+        if (!kInWaves && othersInWaves && !rowsAreThere(s.handle.waves - 1)) return false;
+      }
+      if (wave != 0 && !rowsAreThere(wave)) return false;
     }
-    return sumRows(wave);
+    return sumRows(wave, team);
   }
   // Sums the rows of a wave whose records are good.
-  MOE_LANES bool sumRows(int wave) const {
+  MOE_LANES bool sumRows(int wave, WarpIndex team) const {
     const bool looksAhead = lowLatency();
     const From from{*this, wave, looksAhead};
     const Range tokens = tokensOfWave(waves(), wave, s.args.tokens);
     return s.warp.reduceRows(s.comm,
-                             Sums{from, s.p, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)});
+                             Sums{from, s.p, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, team)});
   }
 
   // The address at which this rank reads a token's row of destination `to`.
@@ -279,8 +280,7 @@ class Combine {
  private:
   // The rows that TokenSums reads in a wave.
   struct From;
-  using CodedSums = std::conditional_t<kInWaves, OfCoded<TokenSums<From>>, TokenSumsOfCoded<From>>;
-  using Sums = std::conditional_t<kCoded, CodedSums, TokenSums<From>>;
+  using Sums = std::conditional_t<kCoded, TokenSumsOfCoded<From>, TokenSums<From>>;
   // Rows that are awaited go in waves (HT), or may land (LL), in a step of their own.
   static constexpr bool kWaits = Warp::kPicks && (kInWaves || !Warp::kLandsRows);
   struct From {
@@ -325,10 +325,24 @@ class Combine {
   MOE_LANES std::uint64_t doneFlags() const { return waveFlags(s.comm, s.comm.at.htCombineDone, parityOf(s.epoch)); }
   MOE_LANES std::uint64_t doneCount() const { return (s.epoch + 1) / kParities; }
 
-  MOE_LANES bool sendWave(int wave, bool silent) const {
-    if (!handOver(wave, silent)) return false;
+  MOE_LANES bool runWaves(bool& silent) const {
+    const auto send = [&](int wave, WarpIndex team, bool last) {
+      return !s.sends || sendWave(wave, team, last, silent);
+    };
+    const auto take = [&](int wave, WarpIndex team, bool first) {
+      return !s.receives || sumWave(wave, team, first, silent);
+    };
+    if constexpr (kInWaves) {
+      return inDividedWaves(s.handle, waveRoleOf(s.args.makers, s.w), s.w, send, take);
+    } else {
+      return send(0, s.w, true) && take(0, s.w, true);
+    }
+  }
+  // `last`: this warp hands over no further wave.
+  MOE_LANES bool sendWave(int wave, WarpIndex team, bool last, bool silent) const {
+    if (!handOver(wave, team, silent)) return false;
     if (s.split() && lowLatency()) llPutSums(s);
-    if (wave == waves() - 1) endSend(silent);
+    if (last) endSend(silent);
     return true;
   }
 
@@ -336,8 +350,8 @@ class Combine {
   MOE_LANES bool mayPrepare() const {
     return lowLatency() || rowsFault(s.handle, ownRecord(s.args), s.comm.rank).fault == Fault::none;
   }
-  MOE_LANES bool prepareWave(int wave, bool zeros) const {
-    return prepareRows<false, kWaits>(s, PreparedWave<kInWaves>{s.w, wave}, zeros);
+  MOE_LANES bool prepareWave(int wave, WarpIndex team, bool zeros) const {
+    return prepareRows<false, kWaits>(s, PreparedWave<kInWaves>{team, wave}, zeros);
   }
 
   MOE_LANES bool rowsAreThere(int wave) const {
@@ -393,7 +407,7 @@ class CombineRails {
     if (s.stopped()) return;
     std::uint32_t fault = knownFault(s);
     if (s.sends && !(here_.begin(false) && railsAreFree(s, words()))) return;
-    const auto handOver = [&](int wave) { return !s.sends || here_.handOver(wave, fault != 0); };
+    const auto handOver = [&](int wave) { return !s.sends || here_.handOver(wave, s.w, fault != 0); };
     const auto forward = [&](int wave) { return !s.sends || forwardSums(wave, fault); };
     const auto take = [&](int wave) { return !s.receives || sumWave(wave, fault); };
     if (!inWavesOverRails(s.handle, handOver, forward, take) || !s.receives) return;
@@ -442,7 +456,7 @@ class CombineRails {
   MOE_LANES bool sumWave(int wave, std::uint32_t& fault) const {
     if (!railsHaveCome(s, words(), wave) || !waitForWave(s, s.area.ready, wave, Phase::combineRows)) return false;
     if (wave == 0 && fault == 0) fault = railsFault(s, words());
-    return fault != 0 || here_.sumRows(wave);
+    return fault != 0 || here_.sumRows(wave, s.w);
   }
 
   // Puts the sums of a wave for the owner in `domain`. The first wave also carries all gradients for that owner.

@@ -65,28 +65,58 @@ MOE_LANES bool waitForWave(const AnySession auto& s, std::uint64_t area, int wav
   return s.waitForDomain(waveFlags(s.comm, area, wave), s.number, phase);
 }
 
-// Whether a warp takes rows one wave later. Neighbouring warps, in a block and in the grid, run one wave apart, so that
-// some send while others receive.
-MOE_LANES bool takesLater(WarpIndex w) {
-  return (w.index / w.blocks + w.index % w.blocks) % 2 != 0;
-}
-
-// Runs the waves of an operation. take() runs one wave after handOver() or, with `later`, two. If handOver(wave) or
-// take(wave) returns false, it ends.
+// Runs the waves of an operation. take() runs one wave after handOver(). If handOver(wave) or take(wave) returns false,
+// it ends.
 template <bool kInWaves, class HandOver, class Take>
-MOE_LANES bool inWaves(const HandleView& h, HandOver handOver, Take take, bool later = false) {
+MOE_LANES bool inWaves(const HandleView& h, HandOver handOver, Take take) {
   if constexpr (!kInWaves) {
     return handOver(0) && take(0);
   } else {
-    const int behind = later ? 2 : 1;
     MOE_ROLLED
-    for (int wave = 0; wave < h.waves + behind; ++wave) {
+    for (int wave = 0; wave < h.waves + 1; ++wave) {
       if (wave < h.waves && !handOver(wave)) return false;
-      if (wave >= behind && !take(wave - behind)) return false;
+      if (wave >= 1 && !take(wave - 1)) return false;
     }
     return true;
   }
 }
+
+// Whether a warp hands over all waves, and with which warps it shares the waves that not all warps share.
+struct WaveRole {
+  bool makes;
+  int together;
+  WarpIndex team;
+};
+// The first warps of each block make rows. On machines without blocks, all warps of the step are divided. A step with
+// too few warps is not divided.
+MOE_LANES WaveRole waveRoleOf(const Makers& division, WarpIndex w) {
+  const bool blocks = w.blocks != w.count;
+  const int each = blocks ? w.count / w.blocks : w.count, makers = division.makers;
+  if (makers <= 0 || makers >= each) return {true, 0, w};
+  const int left = blocks ? makers * w.blocks : makers;
+  const bool makes = w.index < left;
+  const int first = makes ? 0 : left, count = makes ? left : w.count - left;
+  if (!blocks) return {makes, division.together, {w.index - first, count, count}};
+  return {makes, division.together, {w.index - first, count, w.blocks, makes ? makers : each - makers, w.inBlock}};
+}
+// Runs the waves of an operation whose warps are divided, so that rows are taken while others are made. Warps that take
+// would only wait for the first wave, so they help to make it. Warps that make help to take the last waves. If
+// handOver(wave, team, last) or take(wave, team, first) returns false, it ends. `last`: the warp hands over no further
+// wave; `first`: it has taken none yet.
+template <class HandOver, class Take>
+MOE_LANES bool inDividedWaves(const HandleView& h, const WaveRole& role, WarpIndex w, HandOver handOver, Take take) {
+  const int made = role.makes ? h.waves : 1, first = role.makes ? role.together : 0;
+  MOE_ROLLED
+  for (int wave = 0; wave < made; ++wave) {
+    if (!handOver(wave, wave == 0 ? w : role.team, wave == made - 1)) return false;
+  }
+  MOE_ROLLED
+  for (int wave = first; wave < h.waves; ++wave) {
+    if (!take(wave, wave >= role.together ? w : role.team, wave == first)) return false;
+  }
+  return true;
+}
+
 // Runs the waves of an operation over rails. forward() runs one wave after handOver(), and take() one wave after
 // forward().
 template <class HandOver, class Forward, class Take>
