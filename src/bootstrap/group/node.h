@@ -105,8 +105,8 @@ class Gather {
   // The same for those of the generation that has just begun, which are then gone from here.
   std::vector<SharedBytes> takeFirstFrames();
 
-  bool complete() { return rounds_[sequence_].count == nranks_ - lostCount_; }
-  const std::vector<std::vector<std::uint8_t>>& blobs() { return rounds_[sequence_].blobs; }
+  bool complete() { return roundOf(sequence_).count == nranks_ - lostCount_; }
+  const std::vector<std::vector<std::uint8_t>>& blobs() { return roundOf(sequence_).blobs; }
   std::vector<std::vector<std::uint8_t>> finish();  // ends the operation
   std::vector<int> missing();                       // ranks that are not lost, and whose blobs have not come
 
@@ -128,6 +128,8 @@ class Gather {
     std::size_t count = 0;
   };
   static void appendFrames(std::uint16_t sequence, const Round& round, std::vector<SharedBytes>& frames);
+  // Begins without blobs. A round has room for all ranks from then on, because restart() may keep it.
+  Round& roundOf(std::uint16_t sequence);
 
   std::size_t nranks_;
   std::vector<bool> lost_ = std::vector<bool>(nranks_);

@@ -42,6 +42,13 @@ void Gather::restart(Generation generation, const std::vector<bool>& lost) {
   }
 }
 
+Gather::Round& Gather::roundOf(std::uint16_t sequence) {
+  Round& round = rounds_[sequence];
+  round.blobs.resize(nranks_);
+  round.have.resize(nranks_);
+  return round;
+}
+
 void Gather::appendFrames(std::uint16_t sequence, const Round& round, std::vector<SharedBytes>& frames) {
   for (std::size_t rank = 0; rank < round.blobs.size(); ++rank) {
     if (round.have[rank])
@@ -79,9 +86,7 @@ bool Gather::add(std::uint16_t sequence, int rank, std::span<const std::uint8_t>
     return isNewer(generationOf(round.first), generationOf(sequence_)) &&
            isNewer(generationOf(sequence), generationOf(round.first));
   });
-  Round& round = rounds_[sequence];
-  round.blobs.resize(nranks_);
-  round.have.resize(nranks_);
+  Round& round = roundOf(sequence);
   const auto index = static_cast<std::size_t>(rank);
   // A newer generation may have a newcomer.
   if (index >= nranks_ || (lost_[index] && !early(sequence)) || round.have[index]) return false;
@@ -92,17 +97,17 @@ bool Gather::add(std::uint16_t sequence, int rank, std::span<const std::uint8_t>
 }
 
 std::vector<std::vector<std::uint8_t>> Gather::finish() {
-  auto blobs = std::move(rounds_[sequence_].blobs);
+  auto blobs = std::move(roundOf(sequence_).blobs);
   rounds_.erase(sequence_);
   running_ = false;
   return blobs;
 }
 
 std::vector<int> Gather::missing() {
-  const Round& round = rounds_[sequence_];
+  const Round& round = roundOf(sequence_);
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < nranks_; ++rank) {
-    if (!lost_[rank] && (round.have.empty() || !round.have[rank])) ranks.push_back(static_cast<int>(rank));
+    if (!lost_[rank] && !round.have[rank]) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }
