@@ -34,7 +34,7 @@ NOT_FROM = [
     (r"src/device/view/", r"device/queue/mlx5/", "a view knows no adapter, which half of the files would then parse"),
 ]
 
-CUDA_FILES = r"src/device/(policy/cuda/\w+|rows/fp8)\.h"
+CUDA_FILES = r"src/device/(policy/cuda/\w+|rows/(fp8|quotients))\.h"
 POLICIES = CUDA_FILES + r"|src/device/(policy/host/\w+|view/flag)\.h"
 
 # Pattern, where (a pattern of paths), where not, reason.
@@ -47,7 +47,7 @@ BANNED = [
     (r"\bcudaMalloc\w*\s*\(|\bcudaFree\w*\s*\(|\bcudaHostAlloc\s*\(", r"src/", r"src/\w+/cuda_\w+\.(h|cc|cu)",
      "memory belongs to an owner class (a cuda_* file)"),
     (r"\bvolatile\b", r"src/", CUDA_FILES, "volatile orders nothing; use a Flag"),
-    (r"\b(__)?asm(__)?\b", r"src/", CUDA_FILES, "instructions are spelled in src/device/policy/cuda and rows/fp8.h only"),
+    (r"\b(__)?asm(__)?\b", r"src/", CUDA_FILES, "instructions are spelled in src/device/policy/cuda, rows/fp8.h and rows/quotients.h only"),
     (r"\b__CUDA_ARCH__\b", r"src/", CUDA_FILES + r"|src/device/(kernels/step_kernels|view/steps)\.h", "protocol files do not know the machine"),
     (r"\bmemory_order|\batomic_thread_fence\b", r"src/(device|api)/", POLICIES, "order is named by policy operations only"),
     (r"\bif constexpr\s*\(\s*Warp::", r"src/device/", POLICIES, "protocol code is the same for every policy"),
