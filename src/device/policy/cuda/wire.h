@@ -16,9 +16,7 @@ template <int kWire, class Type, WireList List, class Wait>
 class Sum {
   static constexpr int kQuads = kPieceQuads<Type>, kElement = kElementBytes<Type>;
   using Sums = PieceSums<Type>;
-  // Only kernels for one format take rows that are not coded yet, because others have no registers left. In LogFMT-10
-  // coding takes so many instructions that it would slow down the sums.
-  static constexpr bool kOwns = OwnsRows<List> && kWire != kWireRow && kWire != kWireLogfmt10;
+  static constexpr bool kOwns = kOwnsRows<kWire, List>;
   // Code that waits for rows has few registers left.
   static constexpr int kTermsAtOnce = Wait::kTakes ? 3 : 4, kRowsAtOnce = kTermsAtOnce;
 
@@ -152,25 +150,17 @@ class Sum {
     if (Wait::kTakes && term < landed_) return cuda_landing::load(from);
     return *from;
   }
-  // Whether the format has a further word beside codes and scale: NVFP4 the copy of the row's float that this part
-  // reads, LogFMT-10 the piece's fifth word.
-  MOE_LANES bool hasMore() const {
-    return wire_.hasFactor() || wire_.isLog();
-  }
-  MOE_LANES int moreAt(int element) const {
-    return wire_.isLog() ? wire_.fifthAt(element) : wire_.factorAt() + 4 * part_.index;
-  }
-  MOE_LANES Coded load(int term, int element) const {
-    Coded piece{};
-    if (wire_.packsTwo()) {
-      const auto half = loadPiece<HalfQuad>(term, wire_.codesAt(element));
-      piece.codes = {half.x, half.y, 0, 0};
-    } else {
-      piece.codes = loadPiece<Quad>(term, wire_.codesAt(element));
+  struct TermRow {
+    const Sum& sum;
+    int term;
+
+    template <class Word>
+    MOE_LANES Word load(int at) const {
+      return sum.template loadPiece<Word>(term, at);
     }
-    if (wire_.scaleWords() != 0) piece.scale = loadPiece<std::uint32_t>(term, wire_.scaleAt(element));
-    if (hasMore()) piece.more = loadPiece<std::uint32_t>(term, moreAt(element));
-    return piece;
+  };
+  MOE_LANES Coded load(int term, int element) const {
+    return loadCoded(wire_, TermRow{*this, term}, element, part_.index);
   }
 
   // Waits for those words that are landing words, and empties their places, except for the row's float.
@@ -206,7 +196,9 @@ class Sum {
       good = await(piece.codes, term, wire_.codesAt(element));
     }
     if (wire_.scaleWords() != 0) good = await(piece.scale, term, wire_.scaleAt(element)) && good;
-    if (hasMore()) good = await(piece.more, term, moreAt(element)) && good;
+    if (wire_.hasFactor() || wire_.isLog()) {
+      good = await(piece.more, term, moreAt(wire_, element, part_.index)) && good;
+    }
     return good;
   }
   MOE_LANES void empty(int term, int element) const {
@@ -218,7 +210,8 @@ class Sum {
       cuda_landing::store(reinterpret_cast<Quad*>(from + wire_.codesAt(element)),
                           Quad{kNothingLanded, kNothingLanded, kNothingLanded, kNothingLanded});
     }
-    if (wire_.isLog()) cuda_landing::store(reinterpret_cast<std::uint32_t*>(from + moreAt(element)), kNothingLanded);
+    if (wire_.isLog())
+      cuda_landing::store(reinterpret_cast<std::uint32_t*>(from + wire_.fifthAt(element)), kNothingLanded);
     if (wire_.scaleWords() == 0 || element % (kWireUnit / wire_.scaleWords()) != 0) return;
     cuda_landing::store(reinterpret_cast<std::uint32_t*>(from + wire_.scaleAt(element)), kNothingLanded);
   }

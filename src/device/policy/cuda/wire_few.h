@@ -28,7 +28,6 @@ inline constexpr int kFewTerms = List::kReads ? 2 : 1;
 // The same for all sums of a list, because warps of a block share the code in the instruction cache.
 template <int kWire, WireList List>
 MOE_LANES bool hasFewTerms(const List& list) {
-  if constexpr (!kHasFew<kWire>) return false;
   if constexpr (Weighted<List>) {
     if (list.weighs()) return false;
   }
@@ -37,6 +36,7 @@ MOE_LANES bool hasFewTerms(const List& list) {
 
 template <int kWire, WireList List>
 class FewSum {
+  static constexpr bool kOwns = kOwnsRows<kWire, List>;
   static constexpr int kUnits = 2, kQuads = kPieceQuads<Bf16>, kElement = kElementBytes<Bf16>;
   using Sums = PieceSums<Bf16>;
   using Pieces = Quad[kUnits][kQuads];
@@ -48,7 +48,7 @@ class FewSum {
         job_(desk.jobs[item]),
         rows_(desk.rows + first),
         coded_(List::kReads ? list.coded(i) : 0),
-        own_(OwnsRows<List> ? desk.own[item] : -1),
+        own_(kOwns ? desk.own[item] : -1),
         lane_(lane) {}
 
   MOE_LANES void make() const {
@@ -123,7 +123,7 @@ class FewSum {
   // All loads of the units from `begin` on are on their way before the first sum.
   MOE_LANES void sumUnits(int begin, const WireFactor& factor) const {
     Pieces own;
-    if (OwnsRows<List> && own_ >= 0) loadRow(own, own_, begin, part_.end);
+    if (kOwns && own_ >= 0) loadRow(own, own_, begin, part_.end);
     Coded piece[kUnits][kFewTerms<List>];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
@@ -131,14 +131,17 @@ class FewSum {
       for (int term = 0; term < kFewTerms<List>; ++term) {
         piece[u][term] = {};
         const int element = elementOf(begin, u);
-        if (isCoded(term) && element < part_.end) piece[u][term] = loadCoded(wire_, rows_[term], element, part_.index);
+        if (isCoded(term) && element < part_.end)
+          piece[u][term] = loadCoded(wire_, PlainRow{rows_[term]}, element, part_.index);
       }
     }
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
       const int element = elementOf(begin, u);
       Sums sums;
-      if (OwnsRows<List> && own_ >= 0) addUncoded(wire_, sums, RowPiece::of(own[u]), element, lane_, factor);
+      if constexpr (kOwns) {
+        if (own_ >= 0) addUncoded(wire_, sums, RowPiece::of(own[u]), factor);
+      }
 #pragma unroll
       for (int term = 0; term < kFewTerms<List>; ++term) {
         if (isCoded(term)) addCoded<Bf16>(wire_, sums, piece[u][term], element);

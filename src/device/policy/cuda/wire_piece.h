@@ -8,6 +8,11 @@
 
 namespace moe::cuda_wire {
 
+// Whether a kernel for this format takes rows that are not coded yet. Others have no registers left. In LogFMT-10
+// coding takes so many instructions that it would slow down the sums.
+template <int kWire, class List>
+inline constexpr bool kOwnsRows = OwnsRows<List>&& kWire != kWireRow&& kWire != kWireLogfmt10;
+
 inline constexpr unsigned kAll = 0xffffffffu;
 inline constexpr int kLanes = 32, kStep = kLanes * kWirePiece;
 
@@ -42,19 +47,32 @@ MOE_LANES void addLog(PieceSums<Type>& sums, const Coded& piece) {
 #pragma unroll
   for (int e = 0; e < kWirePiece; ++e) addElement<Type>(sums, e, group.valueOf(fields.fieldAt(e)));
 }
-// The words of a piece of a row that is plain memory. `part`: which copy of the row's float is read.
-MOE_LANES Coded loadCoded(const WireRow& wire, const std::uint8_t* row, int element, int part) {
+// A coded row that is plain memory.
+struct PlainRow {
+  const std::uint8_t* row;
+
+  template <class Word>
+  MOE_LANES Word load(int at) const {
+    return *reinterpret_cast<const Word*>(row + at);
+  }
+};
+// Where the further word beside codes and scale is, if the format has one: LogFMT-10's fifth word, or the copy `part`
+// of the row's float.
+MOE_LANES int moreAt(const WireRow& wire, int element, int part) {
+  return wire.isLog() ? wire.fifthAt(element) : wire.factorAt() + 4 * part;
+}
+// The words of a piece. `row`: how its words are loaded, load<Word>(at).
+template <class Row>
+MOE_LANES Coded loadCoded(const WireRow& wire, const Row& row, int element, int part) {
   Coded piece{};
   if (wire.packsTwo()) {
-    const auto half = *reinterpret_cast<const HalfQuad*>(row + wire.codesAt(element));
+    const auto half = row.template load<HalfQuad>(wire.codesAt(element));
     piece.codes = {half.x, half.y, 0, 0};
   } else {
-    piece.codes = *reinterpret_cast<const Quad*>(row + wire.codesAt(element));
+    piece.codes = row.template load<Quad>(wire.codesAt(element));
   }
-  const auto word = [&](int at) { return *reinterpret_cast<const std::uint32_t*>(row + at); };
-  if (wire.scaleWords() != 0) piece.scale = word(wire.scaleAt(element));
-  if (wire.isLog()) piece.more = word(wire.fifthAt(element));
-  if (wire.hasFactor()) piece.more = word(wire.factorAt() + 4 * part);
+  if (wire.scaleWords() != 0) piece.scale = row.template load<std::uint32_t>(wire.scaleAt(element));
+  if (wire.hasFactor() || wire.isLog()) piece.more = row.template load<std::uint32_t>(moreAt(wire, element, part));
   return piece;
 }
 
@@ -180,11 +198,9 @@ MOE_LANES Coded codesOf(const WireRow& wire, const Piece& piece, int lane, const
   return {piece.codes(scale.inverse), floatToBits(scale.scale), 0};
 }
 
-// Adds a piece of a row to sums of 0, as if it had been coded. The lanes of a unit call it together. Where possible it
-// takes fewer instructions than coding and reading.
-MOE_LANES void addUncoded(const WireRow& wire, PieceSums<Bf16>& sums, const RowPiece& piece, int element, int lane,
-                          const WireFactor& factor) {
-  if (wire.isLog()) return addCoded<Bf16>(wire, sums, codesOf(wire, piece, lane, factor), element);
+// Adds a piece of a row to sums of 0, as if it had been coded, in fewer instructions than coding and reading take. The
+// lanes of a unit call it together. Not for LogFMT-10.
+MOE_LANES void addUncoded(const WireRow& wire, PieceSums<Bf16>& sums, const RowPiece& piece, const WireFactor& factor) {
   // Rounds once: the product is not so small that it becomes a negative zero.
   const auto set = [&](int e, float value, float scale) { elementOf<Bf16>(sums, e) = __fmaf_rn(value, scale, 0.0f); };
   if (wire.packsTwo()) {
