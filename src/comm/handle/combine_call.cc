@@ -27,15 +27,16 @@ int rowsForPlainStep(Step step, const Workload& work, int blocks) {
 }
 
 // Whether rows of an HT combine go at once rather than in waves. In waves, rows are made beside the wire, but each wave
-// takes some microseconds. These are times in us, at once and in waves, with the rows that arrive at a rank:
+// takes some microseconds. These are times in us, at once and in waves, with the rows that arrive at a rank
+// (EXPERT_MAJOR with 4096: in waves as they were before decision 0135):
 //
 //                     1024      2048       4096       8192                      1024     2048     4096       8192
 //   EXPERT_MAJOR     69 / 66  129 / 117  225 / 195     -      FLAT, fp8        28 / 31  45 / 45  73 / 74  129 / 118
-//   EXPERT_MAJOR fp8    -      81 /  80  142 / 134  257 / 227  FLAT, copied       -     73 / 72    -      282 / 208
+//   EXPERT_MAJOR fp8    -      81 /  80  142 / 134  257 / 227  FLAT, copied       -     73 / 72    -        - / 208
 //
 // Codes of NVFP4 and LogFMT-10 take so many instructions that waves only mix them in the instruction cache: 133 / 162
-// and 251 / 286 with 8192 rows of FLAT (2 x H200, 2026-11-30). Rows in place are not made. On a CPU, warps that make
-// rows would take time from those that take them.
+// and 251 / 286 with 8192 rows of FLAT (2 x H200, 2026-11-30 and 12-01). Rows in place are not made. On a CPU, warps
+// that make rows would take time from those that take them.
 bool goesAtOnce(const Handle& handle, const CombineArgs& a, int arriving) {
   constexpr int kExpertRows = 768, kRows = 3072, kCodedRows = 5120;
   const bool codes = a.wire != moeWireRow, perExpert = handle.rowsPerExpert();

@@ -33,6 +33,7 @@ class CombineCall {
 };
 
 // Describes the rows of a combine: their type, their bytes here and on the wire, and the terms that follow from these.
+// `split`: some ranks are in other domains. Coded rows then lie close, because rows are put one behind the other.
 void describeRows(const moeCombineArgs_t& args, bool grads, bool split, CombineArgs* out);
 
 // Chooses the launch of a combine whose arguments are set, and divides its rows into parts.
