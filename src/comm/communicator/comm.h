@@ -143,6 +143,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   friend class CommInit;
   friend class CommSleep;
   friend class CommRecovery;
+  friend class DomainLinks;
   friend class WindowMemory;
   struct Owned {
     std::shared_ptr<void> handle;
@@ -180,7 +181,9 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   KeptBack transportReports_;
   std::unique_ptr<Watch> watch_;  // NULL: not watched. Transports may report failures to it until they are destroyed
   std::unique_ptr<Backend> backend_;
-  Memory failure_, orders_, departed_, far_;
+  Memory failure_, orders_, departed_;
+  Memory far_;  // FarView, for steps; none: there is one domain
+  RemoteLayout farLayout_{};
   Room room_;
   std::vector<Peer> peers_;
   std::unique_ptr<RemoteTransport> remote_;  // NULL: there is one domain

@@ -8,14 +8,14 @@
 #include "bootstrap/group/unique_id.h"
 #include "comm/communicator/agreed_values.h"
 #include "comm/communicator/comm.h"
-#include "comm/communicator/domains.h"
+#include "comm/communicator/domain_links.h"
 #include "comm/communicator/newcomer.h"
+#include "comm/communicator/places.h"
 #include "comm/communicator/rounds.h"
 #include "comm/config/config.h"
 #include "comm/config/tuning_file.h"
 #include "comm/recorder/watch.h"
 #include "device/view/window_layout.h"
-#include "transport/reach.h"
 #include "transport/transports.h"
 
 namespace moe {
@@ -76,7 +76,7 @@ class CommInit {
     agreeOnTuning();
     logStage("all ranks have met, and are configured alike");
     chooseDomains();
-    if (!sharesClock_) comm_->toRank0_ = measureClock(*comm_->bootstrap_);
+    if (!places_->shareClock()) comm_->toRank0_ = measureClock(*comm_->bootstrap_);
     together(*comm_->bootstrap_, [&] { makeWindow(); });
     logStage("all ranks have their windows");
     exchangeCards();
@@ -132,8 +132,9 @@ class CommInit {
 
   // By default domains are as large as ranks reach each other.
   void chooseDomains() {
-    gatherPlaces();
-    const ReachTable reach = gatherReach();
+    places_.emplace(*comm_);
+    places_->gather(*comm_->bootstrap_);
+    const ReachTable reach = places_->gatherReach(*comm_->bootstrap_);
     int size = domainSizeOf(comm_->nranks(), comm_->config_);
     if (comm_->config_.domainSize == 0) {
       size = largestDomains(reach);
@@ -143,67 +144,16 @@ class CommInit {
                         fmt::format("moeCommInit: config.domainSize is {}, but rank {} does not reach the memory of "
                                     "rank {}, {}",
                                     size, from, to,
-                                    placeOf(from).host.sameHost(placeOf(to).host) ? "whose GPU it has no access to"
+                                    places_->of(from).host.sameHost(places_->of(to).host) ? "whose GPU it has no access to"
                                                                                   : "which is on another host"));
     }
     comm_->room_.shape = shapeOf(comm_->nranks(), size, comm_->config_);
     for (int rank = comm_->rank() / size * size, end = rank + size; rank < end; ++rank) {
-      sharesProcess_ = sharesProcess_ || (rank != comm_->rank() && self_.sameProcess(placeOf(rank).host));
+      sharesProcess_ = sharesProcess_ || (rank != comm_->rank() && places_->self().sameProcess(places_->of(rank).host));
     }
     // The data that combines put over the rails have one generation.
     if (comm_->room_.shape.domains() > 1) comm_->room_.operations = OutstandingOperations(1);
   }
-
-  void gatherPlaces() {
-    const PlaceCard mine = ownPlace();
-    const auto all = comm_->bootstrap_->allGather(asBytes(mine));
-    for (int rank = 0; rank < comm_->nranks(); ++rank)
-      places_.push_back(readCard<PlaceCard>(all[static_cast<std::size_t>(rank)], rank));
-    sharesClock_ = std::all_of(places_.begin(), places_.end(),
-                               [&](const auto& place) { return place.host.sameKernel(places_[0].host); });
-    if (comm_->nranks() > 1) forgetFabricOfThreads();
-  }
-
-  // Threads of one process share their windows by address, so these have no handle of the fabric.
-  void forgetFabricOfThreads() {
-    for (PlaceCard& place : places_) {
-      if (place.inFabric == 0) continue;
-      const auto sharers = std::count_if(places_.begin(), places_.end(),
-                                         [&](const PlaceCard& other) { return other.host.sameProcess(place.host); });
-      if (sharers > 1) place.inFabric = 0;
-    }
-  }
-
-  ReachTable gatherReach() {
-    Comm& comm = *comm_;
-    std::vector<std::uint8_t> mine;
-    for (int rank = 0; rank < comm.nranks(); ++rank) {
-      std::string why;
-      const bool reached = rank == comm.rank() || reach_->reaches(placeOf(rank), &why);
-      mine.push_back(reached ? 1 : 0);
-      if (!reached && !why.empty())
-        comm.log_->write(moeLogInfo, "init", "does not reach the memory of rank {}: {}", rank, why);
-    }
-    ReachTable all = comm.bootstrap_->allGather(mine);
-    for (int rank = 0; rank < comm.nranks(); ++rank) {
-      if (all[static_cast<std::size_t>(rank)].size() != mine.size()) throwOtherVersion(rank);
-    }
-    return all;
-  }
-
-  PlaceCard ownPlace() {
-    const Comm& comm = *comm_;
-    const auto sharing = static_cast<WindowSharing>(comm.config_.window);
-    reach_ = comm.backend_->kind() == moeBackendCuda
-                 ? makeCudaReach(comm.backend_->device(), sharing, static_cast<bool>(comm.allocator()))
-                 : makeHostReach();
-    if (const std::string why = reach_->whyOutsideFabric(); !why.empty())
-      comm.log_->write(moeLogInfo, "init", "the NVLink fabric is not used: {}", why);
-    PlaceCard place = reach_->place();
-    self_ = place.host;
-    return place;
-  }
-  const PlaceCard& placeOf(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
 
   // Ranks that are threads of one process use each other's windows by address. A device reaches another device's memory
   // in this way only if that memory is not shared by a descriptor.
@@ -220,9 +170,9 @@ class CommInit {
     const WindowPlan plan = WindowPlan::of(comm.room_.shape);
     if (comm.rank() == 0) warnOfStaging(*comm.log_, comm.room_.shape, comm.config_);
     comm.room_.view.at = static_cast<const WindowLayout&>(plan);
-    farLayout_ = plan.far;
+    comm.farLayout_ = plan.far;
     const auto bytes = static_cast<std::size_t>(comm.room_.view.at.totalBytes);
-    comm.room_.window = reach_->makeWindow(bytes, comm.allocator(), windowSharing());
+    comm.room_.window = places_->reach().makeWindow(bytes, comm.allocator(), windowSharing());
     comm.log_->write(moeLogDebug, "init", "processes map the window by {}", comm.room_.window->sharing());
     comm.heap_ =
         std::make_shared<WindowHeap>(comm.room_.window->memory(), comm.room_.view.at.heap,
@@ -241,7 +191,7 @@ class CommInit {
 
   WindowCard ownCard() const {
     WindowCard mine;
-    mine.host = self_;
+    mine.host = places_->self();
     mine.device = comm_->backend_->device();
     mine.processors = processorsOfThisThread();
     comm_->room_.window->describe(&mine);
@@ -284,66 +234,10 @@ class CommInit {
   }
 
   void connectDomains() {
-    Comm& comm = *comm_;
+    const Comm& comm = *comm_;
     const int asked = comm.config_.transport;
-    const std::vector<int> kinds = asked != 0 ? std::vector{asked} : fastestFirst(comm.backend_->kind());
-    const GatherReasons gather = [&](const std::string& mine) { return gatherTexts(mine); };
-    together(*comm_->bootstrap_, [&] { comm.remote_ = makeFirstPossible(remoteSetup(), kinds, gather); });
-    const auto cards = comm.bootstrap_->allGather(comm.remote_->card());
-    together(*comm_->bootstrap_, [&] { connectTo(cards); });
-    comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.room_.shape.domains(),
-                     comm.room_.shape.domainSize, nameOfTransport(comm.remote_->kind()));
-  }
-
-  // Connects to the others. They wait for this rank, so they must learn at once if it gives up.
-  void connectTo(const std::vector<CardBytes>& cards) {
-    try {
-      // A rank that has connected waits in the next round. It does not know of failures here, so it must not give up
-      // first.
-      const std::chrono::milliseconds patience(std::max(comm_->config_.timeoutMs / 4 * 3, 1));
-      comm_->remote_->connect(cards, Deadline::after(patience));
-    } catch (...) {
-      comm_->bootstrap_->announceIfFirst(currentErrorOf(comm_->rank()));
-      throw;
-    }
-  }
-
-  std::vector<std::string> gatherTexts(const std::string& mine) {
-    const auto* first = reinterpret_cast<const std::uint8_t*>(mine.data());
-    std::vector<std::string> all;
-    for (const auto& bytes : comm_->bootstrap_->allGather({first, mine.size()})) {
-      all.emplace_back(bytes.begin(), bytes.end());
-    }
-    return all;
-  }
-
-  RemoteSetup remoteSetup() const {
-    Comm& comm = *comm_;
-    RemoteSetup setup{comm.rank(),
-                      comm.nranks(),
-                      {},
-                      comm.room_.window->base(),
-                      static_cast<std::size_t>(comm.room_.view.at.totalBytes),
-                      *comm.backend_,
-                      *comm.log_,
-                      *comm.orders(),
-                      comm.config_.interfaceName,
-                      comm.config_.rdma,
-                      {},
-                      farLayout_.leaving};
-    for (int rank = 0; rank < comm.nranks(); ++rank) {
-      if (!comm.peers_[static_cast<std::size_t>(rank)].inDomain) setup.peers.push_back(rank);
-    }
-    setup.hearGroup = [&comm] { comm.bootstrap_->throwIfBroken("connecting the domains"); };
-    setup.allArrived = [&comm] {
-      if (comm.status() == moeSuccess) comm.bootstrap_->announceLeaving();
-    };
-    setup.keyOf = [&comm](int rank) { return comm.bootstrap_->keyFor("puts", rank); };
-    setup.oneHost = std::all_of(comm.peers_.begin(), comm.peers_.end(), [&](const Peer& peer) {
-      return peer.card.host.sameHost(comm.peers_[static_cast<std::size_t>(comm.rank())].card.host);
-    });
-    setup.fail = [&comm](moeResult_t result, const std::string& sentence) { comm.transportFailed(result, sentence); };
-    return setup;
+    DomainLinks(*comm_, *comm.bootstrap_)
+        .connect(asked != 0 ? std::vector{asked} : fastestFirst(comm.backend_->kind()));
   }
 
   void makeView() {
@@ -351,12 +245,7 @@ class CommInit {
     CommView& view = comm.room_.view;
     view.domainSize = comm.room_.shape.domainSize;
     view.domainFirst = comm.rank() / view.domainSize * view.domainSize;
-    if (comm.remote_) {
-      const FarView far{farLayout_, comm.remote_->view()};
-      comm.far_ = comm.backend_->allocatePrivate(sizeof far, comm.allocator());
-      comm.backend_->copyToPrivate(comm.far_.get(), &far, sizeof far);
-      view.far = reinterpret_cast<const FarView*>(comm.far_.get());
-    }
+    if (comm.far_) view.far = reinterpret_cast<const FarView*>(comm.far_.get());
     view.windows = reinterpret_cast<std::uint8_t* const*>(comm.room_.table.get());
     for (std::size_t i = 0; i < comm.peers_.size() && i < std::size_t{kInlineWindows}; ++i) {
       view.inlineWindows[i] = comm.peers_[i].window.memory.get();
@@ -394,7 +283,7 @@ class CommInit {
                               "rank, for which there must be one domain",
                               comm.config_.domainSize));
     }
-    ownPlace();
+    places_.emplace(comm);
     comm.room_.shape = shapeOf(comm.nranks(), comm.nranks(), comm.config_);
     makeWindow();
     if (const std::string why = comm.room_.window->whyFixed(); !why.empty()) {
@@ -447,12 +336,8 @@ class CommInit {
 
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::unique_ptr<Comm> comm_;
-  RemoteLayout farLayout_{};
-  std::unique_ptr<Reach> reach_;
-  std::vector<PlaceCard> places_;  // of all ranks; empty in a newcomer
-  bootstrap::HostIdentity self_{};
+  std::optional<Places> places_;
   bool sharesProcess_ = false;  // with a rank of its domain
-  bool sharesClock_ = false;    // all ranks run on one kernel
 };
 
 void requireRanks(int nranks) {
