@@ -61,22 +61,11 @@ class RemoteTransport {
   // that names the rank which cannot be reached by the deadline.
   virtual void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) = 0;
   virtual RemoteView view() const = 0;
-  // For use when no step runs any more. Returns when all posted puts have arrived at their ranks; or at the deadline,
-  // after a failure, or when giveUp() says so. Peers may still put words to this rank that nobody waits for. They must
-  // not report a failure if such a put fails, or if this rank has left meanwhile.
-  virtual void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept = 0;
-
-  // ---- While the window has no memory. Only transports that register no memory with adapters support it ----
-
-  // Why the window's memory must stay as long as this transport, as the end of a sentence about the window; empty: it
-  // may go while the transport is still.
-  virtual std::string whyFixed() const;
-  // Collective, for use when no step runs any more on any rank. Returns when everything that this rank has put has
-  // arrived. When it has returned on all ranks, no thread touches a window until steps put again. Throws moeTimeout at
-  // the deadline or when giveUp() says so, and names a peer.
-  virtual void becomeStill(const Deadline&, const std::function<bool()>&) {}
-  // Called when all ranks are still, and before any of them may leave.
-  virtual void goOn() noexcept {}
+  // The last call, when no step runs any more. Returns true when all posted puts have arrived at their ranks; false at
+  // the deadline, after a failure, or when giveUp() says so. When it has returned true on all ranks, nothing is on its
+  // way any more. Before that, peers may still put words to this rank that nobody waits for. They must not report a
+  // failure if such a put fails, or if this rank has left meanwhile.
+  virtual bool finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept = 0;
 };
 
 // The transport of this kind, a moeTransport value. Throws moeUnsupported with the reason if there is none here.

@@ -48,12 +48,6 @@ const char* nameOfTransport(int kind) {
   }
 }
 
-std::string RemoteTransport::whyFixed() const {
-  return std::string("is registered with RDMA adapters (") + nameOfTransport(kind()) +
-         "), which would go on using memory that was given back: choose TCP between domains "
-         "(MOECOMM_TRANSPORT=tcp), or destroy the communicator instead";
-}
-
 std::unique_ptr<RemoteTransport> makeRemoteTransport(RemoteSetup setup, int kind) {
   if (kind == moeTransportTcp) return makeTcpTransport(std::move(setup));
   const std::string sys = setup.rdma.sys;

@@ -4,7 +4,7 @@
 # Usage: kill_test.sh MOERUN KILL_RANK [host|cuda] [NRANKS]
 #   MOECOMM_DOMAIN_SIZE, MOECOMM_TRANSPORT  run across domains; survivors whose number the size does not divide get
 #                                           domains of one rank
-#   KILL_ROUNDS=few    only seven rounds, or five over RDMA
+#   KILL_ROUNDS=few    only seven rounds
 #   KILL_ROUNDS=steps  only two rounds, in steps, with 20 s for each wait: for slow machines
 #   KILL_PREFIX  what a rank's shell runs first; ends with exec "$@"
 #   KILL_JOBS    rounds at once (1); a round spends most of its time waiting for deadlines
@@ -47,13 +47,6 @@ try() { # arguments of kill_rank
   rm -rf "$directory"
 }
 
-# Memory that is registered with adapters cannot sleep.
-sleepy_round() { # arguments of kill_rank
-  case ${MOECOMM_TRANSPORT:-tcp} in
-    tcp) round "$@" ;;
-  esac
-}
-
 # Groups of several domains do not recover.
 recovery_round() { # arguments of kill_rank
   if [ -z "${MOECOMM_DOMAIN_SIZE:-}" ]; then round "$@"; fi
@@ -65,7 +58,7 @@ if [ "${KILL_ROUNDS:-all}" = few ]; then
   round --point inside --victim $((nranks - 1)) --delay-ms 7 --mode ll
   round --point stuck --victim $((nranks - 1)) --mode ht --timeout-ms 2000
   round --point stuck --victim 0 --mode ll --timeout-ms 2000
-  sleepy_round --point asleep --victim 0 --mode ll
+  round --point asleep --victim 0 --mode ll
   recovery_round --point recovering --victim 0 --delay-ms 1 --mode ht
 elif [ "${KILL_ROUNDS:-all}" = steps ]; then
   round --point between --victim 0 --mode ht --timeout-ms 20000
@@ -77,15 +70,15 @@ else
     for mode in ht ll; do
       round --point between --victim $victim --mode $mode
       for delay in 1 7 20; do round --point inside --victim $victim --delay-ms $delay --mode $mode; done
-      sleepy_round --point asleep --victim $victim --mode $mode
-      for delay in 0 2 9; do sleepy_round --point waking --victim $victim --delay-ms $delay --mode $mode; done
+      round --point asleep --victim $victim --mode $mode
+      for delay in 0 2 9; do round --point waking --victim $victim --delay-ms $delay --mode $mode; done
       for delay in 0 1 3; do recovery_round --point recovering --victim $victim --delay-ms $delay --mode $mode; done
     done
   done
   for victim in 0 $((nranks - 1)); do
     for mode in ht ll; do
       round --point stuck --victim $victim --mode $mode --timeout-ms 2000
-      sleepy_round --point stuck-asleep --victim $victim --mode $mode --timeout-ms 2000
+      round --point stuck-asleep --victim $victim --mode $mode --timeout-ms 2000
       recovery_round --point stuck-recovering --victim $victim --mode $mode --timeout-ms 2000
       for delay in 1 7; do
         round --point stuck-inside --victim $victim --delay-ms $delay --mode $mode --timeout-ms 2000

@@ -164,62 +164,36 @@ TEST(Tcp, ThreadsWithoutWorkSleep) {
 
 INSTANTIATE_TEST_SUITE_P(Tcp, AnyTransport, testing::Values(TransportCase{"tcp", [] { return MemberOptions{}; }}));
 
-// ---- Windows whose memory goes meanwhile ----
+// ---- The end ----
 
-void becomeStill(Members& members) {
-  members.run([](Member& me, int) { me.transport().becomeStill(Deadline::after(20s), [] { return false; }); });
-}
-
-// Everything has arrived then, and nothing else comes, so the memory of windows may change.
-TEST(Tcp, IsStillWhenEverythingHasArrived) {
-  constexpr std::uint64_t kRow = 4096, kTurns = 20;
+TEST(Tcp, HasFinishedWhenEverythingHasArrived) {
+  constexpr std::uint64_t kRow = 4096;
   Members members(3);
-  EXPECT_EQ(members[0].transport().whyFixed(), "");
-  for (std::uint64_t turn = 1; turn <= kTurns; ++turn) {
-    members.run([&](Member& me, int rank) {
-      fillRow(me.at(8 * kRow), kRow, static_cast<std::uint32_t>(turn));
-      for (int to = 0; to < 3; ++to) {
-        if (to == rank) continue;
-        const std::uint64_t place = static_cast<std::uint64_t>(1 + rank);
-        if (!me.put(to, place * kRow, 8 * kRow, kRow) || !me.putWord(to, 8 * place, turn)) {
-          throw Error(moeTimeout, "no put goes on");
-        }
+  members.run([&](Member& me, int rank) {
+    fillRow(me.at(8 * kRow), kRow, 5);
+    for (int to = 0; to < 3; ++to) {
+      if (to == rank) continue;
+      const std::uint64_t place = static_cast<std::uint64_t>(1 + rank);
+      if (!me.put(to, place * kRow, 8 * kRow, kRow) || !me.putWord(to, 8 * place, 1)) {
+        throw Error(moeTimeout, "no put goes on");
       }
-    });
-    becomeStill(members);
-    members.run([&](Member& me, int rank) {
-      for (std::uint64_t from = 0; from < 3; ++from) {
-        if (static_cast<int>(from) == rank) continue;
-        EXPECT_EQ(me.load(8 * (1 + from)), turn) << "it has not arrived";
-        EXPECT_TRUE(rowIs(me.at((1 + from) * kRow), kRow, static_cast<std::uint32_t>(turn)));
-      }
-      me.transport().goOn();
-    });
-  }
-  members.run([](Member& me, int) { me.finish(); });
+    }
+  });
+  members.run([](Member& me, int) { EXPECT_TRUE(me.finish()); });
+  members.run([&](Member& me, int rank) {
+    for (std::uint64_t from = 0; from < 3; ++from) {
+      if (static_cast<int>(from) == rank) continue;
+      EXPECT_EQ(me.load(8 * (1 + from)), 1U) << "it has not arrived";
+      EXPECT_TRUE(rowIs(me.at((1 + from) * kRow), kRow, 5));
+    }
+  });
   members.expectNoFailure();
 }
 
-// A rank that was still is not one that leaves.
-TEST(Tcp, ADeathIsNoticedAfterBeingStill) {
-  Members members(2);
-  becomeStill(members);
-  members[0].transport().goOn();
-  members[1].transport().goOn();
-  members[1].leave();
-  const auto end = Clock::now() + 10s;
-  while (members[0].failures().empty() && Clock::now() < end) std::this_thread::sleep_for(1ms);
-  ASSERT_FALSE(members[0].failures().empty());
-  EXPECT_EQ(members[0].failures()[0].result, moeRemoteError);
-}
-
-TEST(Tcp, APeerThatTakesNothingKeepsItFromBeingStill) {
+TEST(Tcp, HasNotFinishedIfAPeerTakesNothing) {
   MemberAndFake pair;
   ASSERT_TRUE(pair.member.post(putWord(0, 64, 1)));
-  const Outcome outcome =
-      outcomeOf([&] { pair.member.transport().becomeStill(Deadline::after(300ms), [] { return false; }); });
-  EXPECT_EQ(outcome.result, moeTimeout);
-  EXPECT_EQ(outcome.sentence, "what it has put to rank 0 did not arrive in time");
+  EXPECT_FALSE(pair.member.finish(300ms));
 }
 
 }  // namespace

@@ -69,8 +69,8 @@ class Member {
     transport_->connect(cards, Deadline::after(patience));
     view_ = transport_->view();
   }
-  void finish(std::chrono::milliseconds patience = 20s) {
-    transport_->finish(Deadline::after(patience), [] { return false; });
+  bool finish(std::chrono::milliseconds patience = 20s) {
+    return transport_->finish(Deadline::after(patience), [] { return false; });
   }
   void leave() { transport_.reset(); }
   // As a communicator does while its ranks work.

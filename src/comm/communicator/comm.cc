@@ -51,6 +51,7 @@ Comm::~Comm() {
   if (heap_) heap_->close();
   if (watch_) watch_->finish();
   if (backend_) backend_->synchronize();
+  leaves_ = true;
   if (remote_) finishPuts();
   if (bootstrap_) {
     const bootstrap::Company company = readers();
@@ -83,8 +84,7 @@ void Comm::finishPuts() noexcept {
 }
 
 int Comm::transportTo(int rank) const {
-  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  return peer.inDomain || !remote_ ? peer.window.transport : remote_->kind();
+  return peers_[static_cast<std::size_t>(rank)].window.transport;
 }
 
 void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) noexcept {
@@ -103,6 +103,10 @@ void Comm::transportFailed(moeResult_t result, const std::string& sentence) noex
   } catch (const std::exception&) {
     fail(result, kNoMemory, true);  // memory ran out while the sentence was kept
   }
+}
+
+void Comm::hearTransports() noexcept {
+  if (const auto report = transportReports_.complete()) fail(report->first, report->second, true);
 }
 
 // The record of a step that has failed; NULL: none has.

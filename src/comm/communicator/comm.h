@@ -67,7 +67,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   Room& localRoom();
   const Log& log() const { return *log_; }
   const std::vector<Peer>& peers() const { return peers_; }
-  // The moeTransport value in use towards a peer.
+  // The moeTransport value in use towards a peer, also while suspended.
   int transportTo(int rank) const;
   Backend& backend() { return *backend_; }
   Allocator allocator() const { return {config_.allocate, config_.free, config_.allocateUser}; }
@@ -164,6 +164,9 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void lookForLeavers() noexcept;
   bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
+  // From now on reports of transports count.
+  void hearTransports() noexcept;
+  bool hasDomains() const { return room_.shape.domains() > 1; }
   // Operations of this rank that await moeComplete.
   int pendingOperations() const;
   // NULL until there is memory for it.
@@ -186,7 +189,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   RemoteLayout farLayout_{};
   Room room_;
   std::vector<Peer> peers_;
-  std::unique_ptr<RemoteTransport> remote_;  // NULL: there is one domain
+  std::unique_ptr<RemoteTransport> remote_;  // NULL: there is one domain, or the communicator is suspended
+  bool leaves_ = false;                      // it is being destroyed
   std::shared_ptr<WindowHeap> heap_;
   std::unique_ptr<Room> localRoom_;
   std::vector<Owned> handles_;

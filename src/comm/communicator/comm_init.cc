@@ -83,7 +83,7 @@ class CommInit {
     together(*comm_->bootstrap_, [&] { openWindows(); });
     logStage("all ranks of a domain have mapped their windows");
     comm_->bootstrap_->stopServingFd();
-    if (comm_->room_.shape.domains() > 1) connectDomains();
+    if (comm_->hasDomains()) connectDomains();
     makeView();
     together(*comm_->bootstrap_, [&] { comm_->startWatch(); });  // others may look from now on
     comm_->bootstrap_->barrier();                                // no rank writes to a window before its owner is ready
@@ -140,12 +140,13 @@ class CommInit {
       size = largestDomains(reach);
     } else if (const auto apart = apartInDomains(reach, size)) {
       const auto [from, to] = *apart;
-      throw AgreedError(moeInvalidUsage,
-                        fmt::format("moeCommInit: config.domainSize is {}, but rank {} does not reach the memory of "
-                                    "rank {}, {}",
-                                    size, from, to,
-                                    places_->of(from).host.sameHost(places_->of(to).host) ? "whose GPU it has no access to"
-                                                                                  : "which is on another host"));
+      throw AgreedError(
+          moeInvalidUsage,
+          fmt::format("moeCommInit: config.domainSize is {}, but rank {} does not reach the memory of "
+                      "rank {}, {}",
+                      size, from, to,
+                      places_->of(from).host.sameHost(places_->of(to).host) ? "whose GPU it has no access to"
+                                                                            : "which is on another host"));
     }
     comm_->room_.shape = shapeOf(comm_->nranks(), size, comm_->config_);
     for (int rank = comm_->rank() / size * size, end = rank + size; rank < end; ++rank) {
@@ -269,7 +270,7 @@ class CommInit {
           comm->lookForLeavers();
         },
         std::chrono::milliseconds(10), processes);
-    if (const auto report = comm->transportReports_.complete()) comm->fail(report->first, report->second, true);
+    comm->hearTransports();
   }
 
   // ---- A newcomer ----

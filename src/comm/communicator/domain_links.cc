@@ -8,13 +8,43 @@
 namespace moe {
 
 void DomainLinks::connect(const std::vector<int>& kinds) {
+  comm_.transportReports_.begin();
   const GatherReasons gather = [&](const std::string& mine) { return gatherTexts(mine); };
-  together(group_, [&] { comm_.remote_ = makeFirstPossible(setup(), kinds, gather); });
+  together(group_, [&] {
+    clearGoodbyes();
+    comm_.remote_ = makeFirstPossible(setup(), kinds, gather);
+  });
   const auto cards = group_.allGather(comm_.remote_->card());
   together(group_, [&] { connectTo(cards); });
+  for (Peer& peer : comm_.peers_) {
+    if (!peer.inDomain) peer.window.transport = comm_.remote_->kind();
+  }
   show();
   comm_.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm_.room_.shape.domains(),
                     comm_.room_.shape.domainSize, nameOfTransport(comm_.remote_->kind()));
+}
+
+void DomainLinks::connectAgain() {
+  const auto far =
+      std::find_if(comm_.peers_.begin(), comm_.peers_.end(), [](const Peer& peer) { return !peer.inDomain; });
+  connect({far->window.transport});
+}
+
+void DomainLinks::finish() {
+  together(group_, [&] {
+    const Deadline end = Deadline::after(comm_.timeout());
+    if (comm_.remote_->finish(end, [&] { return comm_.status() != moeSuccess; })) return;
+    throw Error(moeTimeout,
+                fmt::format("rank {}: what it has put to other domains did not arrive in time", comm_.rank()));
+  });
+  comm_.remote_.reset();
+}
+
+// Those of the transport before, if there was one. Nobody is connected.
+void DomainLinks::clearGoodbyes() {
+  const std::vector<Flag> zeros(static_cast<std::size_t>(comm_.nranks()));
+  comm_.backend_->copyToPrivate(comm_.room_.window->base() + comm_.farLayout_.leaving, zeros.data(),
+                                zeros.size() * sizeof zeros[0]);
 }
 
 // Connects to the others. They wait for this rank, so they must learn at once if it gives up.
@@ -22,7 +52,7 @@ void DomainLinks::connectTo(const std::vector<CardBytes>& cards) {
   try {
     // A rank that has connected waits in the next round. It does not know of failures here, so it must not give up
     // first.
-    const std::chrono::milliseconds patience(std::max(comm_.config_.timeoutMs / 4 * 3, 1));
+    const std::chrono::milliseconds patience = std::max(comm_.timeout() * 3 / 4, std::chrono::milliseconds(1));
     comm_.remote_->connect(cards, Deadline::after(patience));
   } catch (...) {
     group_.announceIfFirst(currentErrorOf(comm_.rank()));
@@ -56,7 +86,7 @@ RemoteSetup DomainLinks::setup() const {
   }
   setup.hearGroup = [&comm] { comm.bootstrap_->throwIfBroken("connecting the domains"); };
   setup.allArrived = [&comm] {
-    if (comm.status() == moeSuccess) comm.bootstrap_->announceLeaving();
+    if (comm.leaves_ && comm.status() == moeSuccess) comm.bootstrap_->announceLeaving();
   };
   setup.keyOf = [&comm](int rank) { return comm.bootstrap_->keyFor("puts", rank); };
   setup.oneHost = std::all_of(comm.peers_.begin(), comm.peers_.end(), [&](const Peer& peer) {

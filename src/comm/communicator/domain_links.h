@@ -1,4 +1,6 @@
-// The transport of a communicator that has several domains: how it is chosen, made and connected, and how steps see it.
+// The transport of a communicator that has several domains: how it is made and connected, and how steps see it. It is
+// made anew whenever the window's memory changes (decision 0136). So an old one has no thread, connection or
+// registration left that could touch the new memory.
 #pragma once
 
 #include <string>
@@ -13,11 +15,16 @@ class DomainLinks {
   DomainLinks(Comm& comm, bootstrap::Bootstrap& group) : comm_(comm), group_(group) {}
 
   // Collective: makes the first of `kinds` (moeTransport values) that every rank can make, connects it to the ranks of
-  // other domains, and shows it to steps.
+  // other domains, and shows it to steps. There is none when it is called, on any rank.
   void connect(const std::vector<int>& kinds);
+  // The same with a transport of the kind that there was.
+  void connectAgain();
+  // Collective, when no step runs on any rank: ends it when all puts have arrived. Throws moeTimeout if they do not.
+  void finish();
 
  private:
   RemoteSetup setup() const;
+  void clearGoodbyes();
   void connectTo(const std::vector<CardBytes>& cards);
   std::vector<std::string> gatherTexts(const std::string& mine);
   void show();

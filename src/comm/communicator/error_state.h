@@ -134,6 +134,13 @@ class KeptBack {
     return complete_;
   }
 
+  // A group comes together again, so reports are held back again. No transport lives.
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    complete_ = false;
+    first_.reset();
+  }
+
   // From now on reports count. Returns the one that was held back.
   std::optional<Report> complete() {
     const std::lock_guard lock(mutex_);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "comm/communicator/comm.h"
+#include "comm/communicator/domain_links.h"
 #include "comm/communicator/rounds.h"
 #include "comm/communicator/window_memory.h"
 #include "device/view/settled.h"
@@ -32,11 +33,14 @@ class CommSleep {
         inRound([&] { takeMemory(); });
         memory_.exchangeHandles(call_);
         inRound([&] { memory_.mapPeers(deadline()); });
+        if (comm_.hasDomains()) DomainLinks(comm_, group()).connectAgain();
       } catch (const AgreedError&) {  // one rank has no memory, so all stay asleep
+        comm_.remote_.reset();
         memory_.giveUp();
         throw;
       }
     });
+    comm_.hearTransports();
     comm_.keptWords_ = {};
     comm_.heap_->setAsleep(false);
     comm_.suspended_ = false;
@@ -90,19 +94,15 @@ class CommSleep {
                   fmt::format("moeCommSuspend: {} of this rank's operations {} moeComplete: complete {} first", pending,
                               pending == 1 ? "awaits" : "await", pending == 1 ? "it" : "them"));
     }
-    std::string why = window().whyFixed();
-    if (why.empty() && comm_.remote_) why = comm_.remote_->whyFixed();
-    if (!why.empty()) throw Error(moeUnsupported, "moeCommSuspend: the window " + why);
+    if (const std::string why = window().whyFixed(); !why.empty())
+      throw Error(moeUnsupported, "moeCommSuspend: the window " + why);
     comm_.backend_->synchronize();
     if (const moeResult_t result = comm_.status(); result != moeSuccess) throw Error(result, comm_.errors_.sentence());
   }
 
   // No step runs on any rank. Other ranks may still read this window until all have unmapped it.
   void layDown() {
-    if (comm_.remote_) {
-      inRound([&] { comm_.remote_->becomeStill(deadline(), [&] { return comm_.status() != moeSuccess; }); });
-      comm_.remote_->goOn();
-    }
+    if (comm_.hasDomains()) DomainLinks(comm_, group()).finish();
     comm_.suspended_ = true;
     comm_.heap_->setAsleep(true);
     comm_.hasReaders_ = false;  // all steps of all ranks have ended

@@ -48,21 +48,23 @@ class IbgdaTransport final : public RemoteTransport {
     connected_ = true;
   }
 
-  void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
-    if (!connected_) return;
+  bool finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
+    if (!connected_) return false;
+    bool finished = false;
     try {
       const auto stop = [&] { return completer_.failed() || giveUp(); };
       const auto allHaveArrived = [&] { return queues_.waitsFor() < 0; };
       if (queues_.takeBack() && pollUntil(deadline, allHaveArrived, stop)) {
         setup_.allArrived();
         queues_.postWords([&](int peer) { return verbs::goodbyeTo(peer, setup_); }, false, shortly());
-        pollUntil(
+        finished = pollUntil(
             deadline, [&] { return allHaveArrived() && end_.allHaveLeft(); }, stop);
       }
     } catch (const Error& error) {
       setup_.log.write(moeLogWarn, "net", "cannot wait for the last puts: {}", error.what());
     }
     completer_.silence();
+    return finished;
   }
 
  private:

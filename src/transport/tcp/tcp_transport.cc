@@ -50,31 +50,15 @@ class TcpTransport final : public RemoteTransport {
     return view;
   }
 
-  void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
+  bool finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
     try {
       drain(deadline, giveUp);  // after a failure too, or survivors would take the closed connection for a death
     } catch (...) {             // NOLINT: it is reported
       reportCurrentError([this](moeResult_t result, const std::string& sentence) { group_.fail(result, sentence); });
     }
     group_.setFinished();
-  }
-
-  std::string whyFixed() const override { return ""; }
-
-  void becomeStill(const Deadline& deadline, const std::function<bool()>& giveUp) override {
-    drain(deadline, giveUp);
-    for (const auto& peer : group_.peers()) {
-      if (peer->drained) continue;
-      throw Error(moeTimeout, fmt::format("what it has put to rank {} did not arrive in time", peer->rank));
-    }
-  }
-
-  // Every peer has sent its drain frame, and it has been answered. From now on a closed connection is a death again.
-  void goOn() noexcept override {
-    for (const auto& peer : group_.peers()) {
-      peer->leaving = false;
-      peer->drained = false;
-    }
+    return std::all_of(group_.peers().begin(), group_.peers().end(),
+                       [](const auto& peer) { return peer->drained.load(); });
   }
 
  private:

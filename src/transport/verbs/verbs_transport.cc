@@ -71,8 +71,9 @@ class VerbsTransport final : public RemoteTransport {
     connected_ = true;
   }
 
-  void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
-    if (!connected_) return;
+  bool finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
+    if (!connected_) return false;
+    bool finished = false;
     const auto anyFailed = [](const auto& poster) { return poster->failed(); };
     const auto stop = [&] { return std::any_of(posters_.begin(), posters_.end(), anyFailed) || giveUp(); };
     try {
@@ -81,13 +82,14 @@ class VerbsTransport final : public RemoteTransport {
               deadline, [&] { return allHaveArrived(); }, stop)) {
         setup_.allArrived();
         sayGoodbye();
-        pollUntil(
+        finished = pollUntil(
             deadline, [&] { return allHaveArrived() && end_.allHaveLeft(); }, stop);
       }
     } catch (const Error& error) {
       setup_.log.write(moeLogWarn, "net", "cannot wait for the last puts: {}", error.what());
     }
     for (const auto& poster : posters_) poster->silence();
+    return finished;
   }
 
  private:
