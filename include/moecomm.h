@@ -417,18 +417,40 @@ MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
  * for handles with localOnly. All other calls work, moeCommDestroy and moeCommAbort too. A rank that dies is reported
  * as usual. Device memory beside the window stays: moeMemorySize_t.privateBytes, that of handles, and localOnlyBytes.
  * Returns moeInvalidUsage (an operation of a rank awaits moeComplete; or the communicator is suspended already) and
- * moeUnsupported (the memory of a rank's window cannot change under its addresses: it is of config.allocate, is shared
- * by CUDA IPC, or is registered with RDMA adapters). All ranks then have the same sentence, which names the first such
+ * moeUnsupported (the memory of a rank's window cannot change under its addresses: it is of config.allocate, or is
+ * shared by CUDA IPC). All ranks then have the same sentence, which names the first such
  * rank; nothing has changed, and the call may be repeated. Any other failure ends the communicator, with moeTimeout or
  * moeRemoteError and the name of the rank if one does not take part. */
 MOE_API moeResult_t moeCommSuspend(moeComm_t comm);
 
 /* Takes fresh memory to the addresses of all ranks' windows, after moeCommSuspend. Window memory of the caller is zeros
  * then. Collective, and not stream-ordered: steps may follow at once.
- * Returns moeInvalidUsage (the communicator is not suspended), and moeSystemError or moeCudaError (a rank gets no
- * memory). In the latter case all ranks have the same sentence, which names the rank; all stay suspended, and the call
- * may be repeated. Any other failure ends the communicator, as with moeCommSuspend. */
+ * Returns moeInvalidUsage (the communicator is not suspended, or is disconnected), and moeSystemError or moeCudaError
+ * (a rank gets no memory). In the latter case all ranks have the same sentence, which names the rank; all stay
+ * suspended, and the call may be repeated. Any other failure ends the communicator, as with moeCommSuspend. */
 MOE_API moeResult_t moeCommResume(moeComm_t comm);
+
+/* Closes what ties a suspended communicator to other processes, so that its process can be checkpointed, with CRIU and
+ * cuda-checkpoint for example. Until moeCommReconnect this rank has no socket, thread, event, process descriptor or
+ * file in memory of this communicator, and no mapping of a peer's window. Everything else stays as moeCommSuspend
+ * leaves it. Collective: every rank calls it after moeCommSuspend, at most a timeout apart. Not stream-ordered.
+ * Meanwhile this rank hears of no failure, and moeCommResume and moeCommRecover are refused with moeInvalidUsage.
+ * moeCommDestroy works, and so does moeCommAbort, of which no other rank learns.
+ * One thread; no other call of this communicator meanwhile. Returns moeInvalidUsage (the communicator is not suspended,
+ * or is disconnected already) and moeUnsupported (ranks are lost), which change nothing. Any other failure ends the
+ * communicator, as with moeCommSuspend. */
+MOE_API moeResult_t moeCommDisconnect(moeComm_t comm);
+
+/* Lets the ranks meet again after moeCommDisconnect. They may have moved: to other hosts, process ids, network
+ * addresses, processors and GPUs of the same kind. The communicator is suspended then, and moeCommResume wakes it.
+ * Collective, and not stream-ordered.
+ *   id  host [1]: a new one of moeGetUniqueId, the same on all ranks
+ * One thread; no other call of this communicator meanwhile. Returns moeInvalidUsage (it is not disconnected; or a rank
+ * brings another communicator, or one that was disconnected at another time), moeInvalidArgument (id NULL, damaged, or
+ * of moeCommReplace), moeUnsupported (ranks of a domain no longer reach each other's memory), moeTimeout or
+ * moeRemoteError (naming ranks that have not come or have died) and moeSystemError. The communicator stays disconnected
+ * after these, and all ranks may call again, with another id. */
+MOE_API moeResult_t moeCommReconnect(moeComm_t comm, const moeUniqueId_t* id);
 
 /* What a group may lose in a recovery, and what it has lost. */
 typedef struct moeRecovery {

@@ -129,6 +129,8 @@ class Communicator {
   // Collective. The window's memory goes back to the system, and fresh memory comes to the same addresses.
   void suspend() const { check(moeCommSuspend(require()), get()); }
   void resume() const { check(moeCommResume(require()), get()); }
+  void disconnect() const { check(moeCommDisconnect(require()), get()); }
+  void reconnect(const moeUniqueId_t& id) const { check(moeCommReconnect(require(), &id), get()); }
   // Goes on after a failure, without ranks that have died or left, and without `evicted` ones, if these are at most
   // `lossesMax`. Collective. Returns the lost ranks, ascending. `memoryFresh`: as in moeRecovery_t; nullptr: not
   // wanted.

@@ -156,6 +156,19 @@ moeResult_t moeCommResume(moeComm_t comm) {
   return moe::guardAlive(commOf(comm), [&] { commOf(comm)->resume(); });
 }
 
+moeResult_t moeCommDisconnect(moeComm_t comm) {
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guardAlive(commOf(comm), [&] { commOf(comm)->disconnect(); });
+}
+
+moeResult_t moeCommReconnect(moeComm_t comm, const moeUniqueId_t* id) {
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guardAlive(commOf(comm), [&] {
+    moe::require(id != nullptr, "id is NULL");
+    commOf(comm)->reconnect(*id);
+  });
+}
+
 moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int32_t timeoutMs) {
   if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guard(commOf(comm), [&] {

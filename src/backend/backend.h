@@ -61,6 +61,9 @@ class Backend {
   // Whether a step may start while the one before it still runs, and wait for it later.
   virtual bool overlapsSteps() const noexcept = 0;
 
+  // Ends the threads that run steps, for use when no step runs. The next step starts others.
+  virtual void endThreads() noexcept {}
+
   // How many ranks share this rank's device. Their kernels must fit beside each other.
   virtual void setSharers(int ranks) noexcept = 0;
 

@@ -153,6 +153,7 @@ class HostBackend final : public Backend {
   }
   bool capturing(moeStream_t) const noexcept override { return false; }
   void synchronize() noexcept override {}
+  void endThreads() noexcept override { others_.end(); }
 
  private:
   moeResult_t run(Step step, const StepParams& params, int warps, std::string* what) noexcept {

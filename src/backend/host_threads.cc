@@ -7,7 +7,7 @@
 
 namespace moe {
 
-HostThreads::~HostThreads() {
+void HostThreads::end() noexcept {
   if (ofAnotherProcess()) {
     for (auto& member : members_) static_cast<void>(member.release());  // a forked child does not have the threads
     return;
@@ -20,6 +20,8 @@ HostThreads::~HostThreads() {
     member->called.notify_one();
     if (member->thread.joinable()) member->thread.join();
   }
+  members_.clear();
+  over_ = false;
 }
 
 bool HostThreads::ofAnotherProcess() const {

@@ -20,13 +20,16 @@ class HostThreads {
   using Part = std::function<void(int warp, HostPace& pace)>;
 
   HostThreads() = default;
-  ~HostThreads();
+  ~HostThreads() { end(); }
   HostThreads(const HostThreads&) = delete;
   HostThreads& operator=(const HostThreads&) = delete;
 
   // Runs part(0) on the calling thread and part(1) to part(warps - 1) on other threads, all at once. Threads start when
   // they are first needed. Throws an Error if one cannot be started, and then no part has run.
   void run(int warps, const Part& part);
+
+  // Ends the threads. The next run() starts others.
+  void end() noexcept;
 
   // The experience of the calling thread with waits.
   HostPace& pace() { return pace_; }

@@ -23,6 +23,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "support/api/board.h"
 #include "support/api/refusal_calls.h"
 
 namespace moe::test {
@@ -85,37 +86,6 @@ moeConfig_t configOf() {
   config.logLevel = moeLogNone;
   return config;
 }
-
-// Words that the processes of the group tell each other, as files. They appear as a whole.
-class Board {
- public:
-  explicit Board(std::string directory) : directory_(std::move(directory)) {}
-  void put(const std::string& name, const void* bytes = nullptr, std::size_t count = 0) const {
-    const std::string path = directory_ + "/" + name, unfinished = fmt::format("{}.{}", path, ::getpid());
-    std::ofstream(unfinished).write(static_cast<const char*>(bytes), static_cast<std::streamsize>(count));
-    std::filesystem::rename(unfinished, path);
-  }
-  void put(const std::string& name, int number) const {
-    const std::string text = std::to_string(number);
-    put(name, text.data(), text.size());
-  }
-  int number(const std::string& name) const {
-    int found = 0;
-    std::ifstream(directory_ + "/" + name) >> found;
-    return found;
-  }
-  bool has(const std::string& name) const { return std::filesystem::exists(directory_ + "/" + name); }
-  moeUniqueId_t awaitId(const std::string& name) const {
-    moeUniqueId_t id{};
-    for (const auto end = Clock::now() + kRoundMax; !has(name) && Clock::now() < end;)
-      std::this_thread::sleep_for(milliseconds(1));
-    std::ifstream(directory_ + "/" + name).read(reinterpret_cast<char*>(&id), sizeof id);
-    return id;
-  }
-
- private:
-  std::string directory_;
-};
 
 class Member {
  public:

@@ -9,8 +9,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 cache=${MOECOMM_RXE_VM_CACHE:-$here/../../build/rxe_vm}
 
 # In this order, each module after those it depends on. '?' marks modules that some kernels have built in. rxe uses
-# crc32 without declaring the dependency.
-modules=(virtio_pci virtio_console 9pnet_virtio 9p overlay veth '?sch_netem' '?crc32_generic' ib_uverbs rdma_rxe)
+# crc32 without declaring the dependency. CRIU needs the last line's.
+modules=(virtio_pci virtio_console 9pnet_virtio 9p overlay veth '?sch_netem' '?crc32_generic' ib_uverbs rdma_rxe
+  '?crc32c_generic' nf_tables unix_diag inet_diag tcp_diag udp_diag raw_diag netlink_diag af_packet_diag tun)
 
 unavailable() { echo "rxe_vm: $*" >&2; exit 77; }
 

@@ -83,6 +83,32 @@ void Comm::finishPuts() noexcept {
   }
 }
 
+bootstrap::Options Comm::bootstrapOptions(int rendezvousRank) const {
+  const std::chrono::milliseconds patience =
+      orders() != nullptr ? timeout() : std::chrono::milliseconds(config_.timeoutMs);
+  return {nranks(), rank(), patience, config_.interfaceName, rendezvousRank, log_.get()};
+}
+
+void Comm::startMonitor() {
+  std::vector<bootstrap::HostIdentity> processes;
+  for (const Peer& peer : peers_) processes.push_back(peer.card.host);
+  bootstrap_->startMonitor(
+      [this](const bootstrap::Bootstrap::Failure& failure) { fail(failure.result, failure.sentence, false); },
+      [this] {
+        lookAtSteps();
+        lookForLeavers();
+      },
+      std::chrono::milliseconds(10), processes);
+}
+
+void Comm::countSharers() {
+  const WindowCard& mine = peers_[static_cast<std::size_t>(rank())].card;
+  const auto shares = [&](const Peer& peer) {
+    return peer.card.deviceUuid == mine.deviceUuid && mine.host.sameHost(peer.card.host);
+  };
+  backend_->setSharers(static_cast<int>(std::count_if(peers_.begin(), peers_.end(), shares)));
+}
+
 int Comm::transportTo(int rank) const {
   return peers_[static_cast<std::size_t>(rank)].window.transport;
 }

@@ -91,6 +91,10 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   // AgreedError (rounds.h) if nothing has changed. After any other failure the communicator has failed.
   void suspend();
   void resume();
+  // Closes what ties a suspended communicator to other processes, and lets the ranks meet again with a new id.
+  // Collective. A failure of reconnect() leaves it disconnected; the failures of disconnect() are those of suspend().
+  void disconnect();
+  void reconnect(const moeUniqueId_t& id);
   // Goes on after a failure, as far as `losses` allow it. Collective. The ranks have `timeoutMs` to come. Returns
   // whether the window has fresh memory. After a failure of it the communicator has failed with that one, and the call
   // may be repeated.
@@ -101,6 +105,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   moeUniqueId_t replace(int rank);
   // Throws moeInvalidUsage while the window has no memory; `call` is named.
   void requireAwake(const char* call) const;
+  // Throws moeInvalidUsage between disconnect() and reconnect().
+  void requireConnected(const char* call) const;
 
   // Writes the latest steps to `path`; NULL: to the file of the configured folder. Any thread.
   void dump(const char* path);
@@ -141,9 +147,11 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
 
  private:
   friend class CommInit;
+  friend class CommParting;
   friend class CommSleep;
   friend class CommRecovery;
   friend class DomainLinks;
+  friend class JointPart;
   friend class WindowMemory;
   struct Owned {
     std::shared_ptr<void> handle;
@@ -157,9 +165,13 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void lookAtSteps() noexcept;
   const Failure* stepFailure() const noexcept;
   GroupTable groupTable() const;
-  std::string job() const;
   std::string recorded(const char* reason);
   void startWatch();
+  void startMonitor();
+  // `rendezvousRank` serves the id; -1 if it is not known.
+  bootstrap::Options bootstrapOptions(int rendezvousRank) const;
+  // Tells the backend how many ranks share its device.
+  void countSharers();
   std::string fileName(const std::string& folder, const char* ending) const;
   void lookForLeavers() noexcept;
   bootstrap::Company readers() noexcept;
@@ -197,13 +209,16 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::deque<HandleCard> expected_;  // handles of the others that this process, which came later, has not created yet
   bool hasReaders_ = false;
   std::atomic<bool> suspended_ = false;
+  std::atomic<bool> disconnected_ = false;
+  bootstrap::Key parting_{};  // the name of the latest disconnection, the same on all ranks
   std::vector<int> lost_;
   std::vector<Flag> keptWords_;  // of the window, while it has no memory: lastingWords()
   std::atomic<bool> stepFailureTaken_ = false;
   std::unique_ptr<FlightRecorder> recorder_;
   ClockOffset toRank0_;
+  std::string job_;  // names the group in files, as it met at init
   int handlesMade_ = 0, localHandlesMade_ = 0;
-  std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
+  std::unique_ptr<bootstrap::Bootstrap> bootstrap_;  // NULL: disconnected
 };
 
 // Throws moeInvalidArgument unless a group may have this many ranks.

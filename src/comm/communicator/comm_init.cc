@@ -47,17 +47,11 @@ class CommInit {
       takePlaceAt(id, rendezvousRank);
       return reporting([&] { return becomeRank(); });
     }
-    comm_->bootstrap_ = bootstrap::Bootstrap::join(id, options(rendezvousRank));
+    comm_->bootstrap_ = bootstrap::Bootstrap::join(id, comm_->bootstrapOptions(rendezvousRank));
     return reporting([&] { return buildTogether(); });
   }
 
  private:
-  bootstrap::Options options(int rendezvousRank) const {
-    const Config& config = comm_->config_;
-    return {comm_->nranks(),      comm_->rank(),  std::chrono::milliseconds(config.timeoutMs),
-            config.interfaceName, rendezvousRank, comm_->log_.get()};
-  }
-
   template <class Part>
   std::unique_ptr<Comm> reporting(Part part) {
     try {
@@ -87,7 +81,8 @@ class CommInit {
     makeView();
     together(*comm_->bootstrap_, [&] { comm_->startWatch(); });  // others may look from now on
     comm_->bootstrap_->barrier();                                // no rank writes to a window before its owner is ready
-    startMonitor();
+    comm_->startMonitor();
+    comm_->hearTransports();
     comm_->log_->write(moeLogInfo, "init", "joined {} ranks in {} ms, backend {}, window {} bytes", comm_->nranks(),
                        milliseconds(), comm_->backend_->kind() == moeBackendCuda ? "cuda" : "host",
                        comm_->room_.view.at.totalBytes);
@@ -190,18 +185,9 @@ class CommInit {
                                                       comm.allocator());
   }
 
-  WindowCard ownCard() const {
-    WindowCard mine;
-    mine.host = places_->self();
-    mine.device = comm_->backend_->device();
-    mine.processors = processorsOfThisThread();
-    comm_->room_.window->describe(&mine);
-    return mine;
-  }
-
   void exchangeCards() {
     Comm& comm = *comm_;
-    const WindowCard mine = ownCard();
+    const WindowCard mine = places_->cardOf(*comm.room_.window);
     if (comm.room_.window->fd() >= 0) comm.bootstrap_->serveFd(comm.room_.window->fd());
     const auto all = comm.bootstrap_->allGather(asBytes(mine));
     for (int rank = 0; rank < comm.nranks(); ++rank) {
@@ -216,11 +202,8 @@ class CommInit {
     const Deadline deadline = Deadline::after(std::chrono::milliseconds(comm.config_.timeoutMs));
     const FetchFd fetch = [&](int rank) { return comm.bootstrap_->fetchFdFrom(rank, deadline); };
     std::vector<std::uint8_t*> table;
-    int sharers = 0;
     for (int rank = 0; rank < comm.nranks(); ++rank) {
       Peer& peer = comm.peers_[static_cast<std::size_t>(rank)];
-      const bool sameDevice = peer.card.deviceUuid == mine.deviceUuid && mine.host.sameHost(peer.card.host);
-      sharers += sameDevice ? 1 : 0;
       if (rank == comm.rank()) {
         peer.window = {comm.room_.window->memory(), moeTransportSelf};
       } else if (comm.bootstrap_->isLost(rank)) {
@@ -230,7 +213,7 @@ class CommInit {
       }
       table.push_back(peer.window.memory.get());
     }
-    comm.backend_->setSharers(sharers);
+    comm.countSharers();
     comm.backend_->copyToPrivate(comm.room_.table.get(), table.data(), table.size() * sizeof(table[0]));
   }
 
@@ -259,20 +242,6 @@ class CommInit {
     view.recorder = comm.recorder_->ring();
   }
 
-  void startMonitor() {
-    Comm* comm = comm_.get();
-    std::vector<bootstrap::HostIdentity> processes;
-    for (const Peer& peer : comm->peers_) processes.push_back(peer.card.host);
-    comm->bootstrap_->startMonitor(
-        [comm](const bootstrap::Bootstrap::Failure& failure) { comm->fail(failure.result, failure.sentence, false); },
-        [comm] {
-          comm->lookAtSteps();
-          comm->lookForLeavers();
-        },
-        std::chrono::milliseconds(10), processes);
-    comm->hearTransports();
-  }
-
   // ---- A newcomer ----
 
   // Makes all that a rank needs of its own, and waits at its sponsor. Returns within the recovery that takes it in.
@@ -292,9 +261,10 @@ class CommInit {
                                               comm.rank(), why));
     }
     logStage("waits for the place of a lost rank");
-    const NewcomerCard card{agreedValues(comm.config_, comm.backend_->kind()), ownCard()};
+    const NewcomerCard card{agreedValues(comm.config_, comm.backend_->kind()), places_->cardOf(*comm.room_.window)};
     std::vector<std::uint8_t> bytes;
-    comm.bootstrap_ = bootstrap::Bootstrap::joinAsNewcomer(id, options(rendezvousRank), asBytes(card), &bytes);
+    comm.bootstrap_ =
+        bootstrap::Bootstrap::joinAsNewcomer(id, comm.bootstrapOptions(rendezvousRank), asBytes(card), &bytes);
     takeOver(GroupTable::read(bytes, comm.nranks()), card.window);
   }
 
@@ -323,7 +293,7 @@ class CommInit {
     };
     Admission(comm, *comm.bootstrap_, "moeCommRecover").run(map, settle);
     comm.bootstrap_->stopServingFd();
-    startMonitor();
+    comm.startMonitor();
     comm.log_->write(moeLogInfo, "init", "took the place of a lost rank after {} ms; it creates {} handles first",
                      milliseconds(), comm.expected_.size());
     return std::move(comm_);

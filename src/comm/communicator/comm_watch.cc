@@ -10,19 +10,13 @@ constexpr std::chrono::milliseconds kCopyEnd{2000};
 
 }  // namespace
 
-// A hash of the group's key, which does not reveal the key.
-std::string Comm::job() const {
-  const bootstrap::Key hash = bootstrap_->keyFor("recorder", 0);
-  return fmt::format("{:02x}", fmt::join(hash.begin(), hash.begin() + 8, ""));
-}
-
 std::string Comm::fileName(const std::string& folder, const char* ending) const {
-  return fmt::format("{}/moecomm-{}-rank{}.{}", folder, job(), rank(), ending);
+  return fmt::format("{}/moecomm-{}-rank{}.{}", folder, job_, rank(), ending);
 }
 
 std::string Comm::recorded(const char* reason) {
   RecorderOwner owner;
-  owner.job = job();
+  owner.job = job_;
   owner.host = peers_[static_cast<std::size_t>(rank())].card.host.hostName.data();
   owner.backend = backend_->kind() == moeBackendCuda ? "cuda" : "host";
   owner.rank = rank();
@@ -45,6 +39,10 @@ void Comm::dump(const char* path) {
 }
 
 void Comm::startWatch() {
+  if (job_.empty()) {  // a hash of the group's key, which does not reveal the key
+    const bootstrap::Key hash = bootstrap_->keyFor("recorder", 0);
+    job_ = fmt::format("{:02x}", fmt::join(hash.begin(), hash.begin() + 8, ""));
+  }
   if (config_.dumpFolder.empty() && config_.watchFolder.empty()) return;
   WatchPlan plan;
   plan.rank = rank();

@@ -24,6 +24,15 @@ void Places::gather(bootstrap::Bootstrap& group) {
   if (comm_.nranks() > 1) forgetFabricOfThreads();
 }
 
+WindowCard Places::cardOf(const Window& window) const {
+  WindowCard card;
+  card.host = own_.host;
+  card.device = comm_.backend().device();
+  card.processors = processorsOfThisThread();
+  window.describe(&card);
+  return card;
+}
+
 bool Places::shareClock() const {
   return std::all_of(places_.begin(), places_.end(),
                      [&](const auto& place) { return place.host.sameKernel(places_[0].host); });

@@ -20,6 +20,9 @@ class Places {
   // Collective, then. The result is the same on all ranks.
   ReachTable gatherReach(bootstrap::Bootstrap& group);
 
+  // The card of this rank, with its window.
+  WindowCard cardOf(const Window& window) const;
+
   Reach& reach() const { return *reach_; }
   const bootstrap::HostIdentity& self() const { return own_.host; }
   const PlaceCard& of(int rank) const { return places_[static_cast<std::size_t>(rank)]; }

@@ -398,6 +398,7 @@ class CommRecovery {
 bool Comm::recover(const AllowedLosses& losses, std::int32_t timeoutMs) {
   try {
     requireTimeout(timeoutMs);
+    requireConnected(kCall);
     return CommRecovery(*this, losses, std::chrono::milliseconds(timeoutMs)).run();
   } catch (const Error& error) {
     errors_.explain(error.what());

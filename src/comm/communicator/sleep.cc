@@ -4,6 +4,7 @@
 
 #include "comm/communicator/comm.h"
 #include "comm/communicator/domain_links.h"
+#include "comm/communicator/joint_part.h"
 #include "comm/communicator/rounds.h"
 #include "comm/communicator/window_memory.h"
 #include "device/view/settled.h"
@@ -16,10 +17,9 @@ class CommSleep {
   CommSleep(Comm& comm, const char* call) : comm_(comm), memory_(comm, *comm.bootstrap_), call_(call) {}
 
   void suspend() {
-    if (comm_.suspended_) throw Error(moeInvalidUsage, "moeCommSuspend: the communicator is suspended already");
     const MonitorHeld held(*comm_.bootstrap_, comm_.timeout());
-    reporting([&] { inRound([&] { requireIdle(); }); });
-    reportingAll([&] { layDown(); });
+    JointPart(comm_).run([&] { inRound([&] { requireIdle(); }); });
+    JointPart(comm_).runFinal([&] { layDown(); });
     comm_.log_->write(moeLogInfo, "comm",
                       "suspended: {} bytes of the window are given back, {} bytes of words are kept, after {:.1f} ms",
                       window().rangeBytes(), comm_.keptWords_.size() * sizeof(Flag), milliseconds());
@@ -28,7 +28,7 @@ class CommSleep {
   void resume() {
     if (!comm_.suspended_) throw Error(moeInvalidUsage, "moeCommResume: the communicator is not suspended");
     const MonitorHeld held(*comm_.bootstrap_, comm_.timeout());
-    reporting([&] {
+    JointPart(comm_).run([&] {
       try {
         inRound([&] { takeMemory(); });
         memory_.exchangeHandles(call_);
@@ -56,34 +56,6 @@ class CommSleep {
   template <class Work>
   void inRound(Work work) {
     together(group(), work, call_);
-  }
-
-  // Runs a part that all ranks run. An outcome on which they agree leaves the communicator as it was. Any other failure
-  // ends it, because the ranks are no longer in step.
-  template <class Part>
-  void reporting(Part part) {
-    try {
-      part();
-    } catch (const AgreedError&) {
-      throw;
-    } catch (...) {
-      const Error error = currentErrorOf(comm_.rank());
-      group().announceIfFirst(error);
-      comm_.fail(error.result(), error.what(), false);
-      throw Error(error);
-    }
-  }
-  // The same for a part from which there is no way back: every failure ends the communicator.
-  template <class Part>
-  void reportingAll(Part part) {
-    reporting([&] {
-      try {
-        part();
-      } catch (const AgreedError& error) {
-        comm_.fail(error.result(), error.what(), false);
-        throw;
-      }
-    });
   }
 
   // Throws unless this rank's memory can go now.
@@ -140,10 +112,12 @@ int Comm::pendingOperations() const {
 }
 
 void Comm::suspend() {
+  if (suspended_) throw Error(moeInvalidUsage, "moeCommSuspend: the communicator is suspended already");
   CommSleep(*this, "moeCommSuspend").suspend();
 }
 
 void Comm::resume() {
+  requireConnected("moeCommResume");
   CommSleep(*this, "moeCommResume").resume();
 }
 
