@@ -46,14 +46,18 @@ if ! command -v dpkg-query >/dev/null; then
   exit 0
 fi
 
+is_installed() {
+  case $(dpkg-query -W -f '${Status}' "$1" 2>/dev/null || true) in
+    "install ok installed"*) ;; # several times if it is there for several processors
+    *) return 1 ;;
+  esac
+}
 missing=
 for package in $packages; do
-  state=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
-  case $state in
-    "install ok installed"*) ;; # several times if it is there for several processors
-    *) missing="$missing $package" ;;
-  esac
+  is_installed "$package" || missing="$missing $package"
 done
+# Ubuntu has no CRIU.
+if [ "$what" = all ] && ! is_installed criu && apt-cache show criu >/dev/null 2>&1; then missing="$missing criu"; fi
 if [ -z "$missing" ]; then
   fetch_disassemblers
   exit 0

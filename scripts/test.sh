@@ -124,14 +124,17 @@ step_asan() {
 # Without the simulator, whose ranks are fibers of one thread, and without the tools.
 step_tsan() { build tsan moecomm_thread_tests && run_tests tsan -LE 'sim|slow|rxe|tools' -E NOT_BUILT; }
 
-# The verbs transport, and the library over it, on the kernel's software RDMA, in a virtual machine.
+# In a virtual machine: the verbs transport, and the library over it, on the kernel's software RDMA; and ranks that CRIU
+# checkpoints.
 step_rxe() {
   have qemu-system-x86_64 || { skip "no qemu-system-x86_64"; return; }
   tests/rxe_vm/make_initramfs.sh || return
-  build_main moecomm_rxe_tests moecomm_api_tests moecomm_kill_rank moerun || return
+  build_main moecomm_rxe_tests moecomm_api_tests moecomm_kill_rank moecomm_checkpoint_rank moerun || return
   tests/rxe_vm/run.sh "$main_build/tests/rxe_vm/moecomm_rxe_tests" || return
   tests/rxe_vm/run.sh tests/rxe_vm/library_test.sh "$main_build/src/moerun" "$main_build/tests/moecomm_api_tests" \
-    "$main_build/tests/moecomm_kill_rank"
+    "$main_build/tests/moecomm_kill_rank" || return
+  have criu || { echo "no criu: checkpoints are not tested"; return; }
+  tests/rxe_vm/run.sh tests/api/checkpoint_test.sh "$main_build/tests/moecomm_checkpoint_rank" || [ $? = $skipped ]
 }
 
 # Every planted defect must be found by a test: with `--all` each of them, else those in new work and some others.

@@ -468,6 +468,8 @@ PROTOTYPES = {
     "moeCommSetTimeout": (moeResult_t, [moeComm_t, c_int32]),
     "moeCommSuspend": (moeResult_t, [moeComm_t]),
     "moeCommResume": (moeResult_t, [moeComm_t]),
+    "moeCommDisconnect": (moeResult_t, [moeComm_t]),
+    "moeCommReconnect": (moeResult_t, [moeComm_t, POINTER(moeUniqueId_t)]),
     "moeCommRecover": (moeResult_t, [moeComm_t, POINTER(moeRecovery_t), c_int32]),
     "moeCommReplace": (moeResult_t, [moeComm_t, c_int32, POINTER(moeUniqueId_t)]),
     "moeCommDump": (moeResult_t, [moeComm_t, c_char_p]),

@@ -266,6 +266,29 @@ class Communicator(Membership):
         with self.native as pointer:
             errors.check(library(), library().moeCommResume(pointer), pointer)
 
+    def disconnect(self) -> None:
+        """Closes what ties a suspended communicator to other processes, so that its process can be checkpointed with CRIU
+        and cuda-checkpoint. Collective, after suspend(). Until reconnect() it has no socket, thread or mapping of a
+        peer's memory, and hears of no failure; everything else stays.
+
+        Raises InvalidUsage (it is not suspended, or is disconnected already) or Unsupported (ranks are lost). Nothing has
+        changed then."""
+        with self.native as pointer:
+            errors.check(library(), library().moeCommDisconnect(pointer), pointer)
+
+    def reconnect(self, identity: bytes) -> None:
+        """Lets the ranks meet again after disconnect(), perhaps on other hosts. Collective. The communicator is suspended
+        then: resume() wakes it.
+
+        identity  the 128 bytes of a new unique_id(), the same on all ranks
+
+        Raises InvalidUsage (it is not disconnected, or ranks bring different communicators), Unsupported (ranks of a
+        domain no longer reach each other's memory), Timeout or RemoteError (ranks that have not come, or have died). It
+        stays disconnected then, and all ranks may call again, with another identity."""
+        uid = _unique_id_from(identity)
+        with self.native as pointer:
+            errors.check(library(), library().moeCommReconnect(pointer, ctypes.byref(uid)), pointer)
+
     def recover(self, timeout_ms: int, losses_max: int = 0, evicted: Sequence[int] = ()) -> List[int]:
         """Goes on after a failure: a rank came too late, or has died. Collective: all living ranks call it when they have
         learned of the failure. Handles, plans, captured graphs and window memory stay. Routes are void: the next call of

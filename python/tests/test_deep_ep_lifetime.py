@@ -306,6 +306,15 @@ def suspended(rank):
     refuses(moecomm.InvalidUsage, "the communicator is suspended", send, buffer, x, ids, weights)
     refuses(moecomm.InvalidUsage, "the Buffer is suspended already", buffer.suspend)
     buffer.resume()
+    for _ in range(2):
+        buffer.checkpoint_prepare()
+        buffer.checkpoint_prepare()
+        refuses(moecomm.InvalidUsage, "the communicator is disconnected", buffer.resume)
+        buffer.checkpoint_restore()
+        buffer.checkpoint_restore()
+    buffer.suspend()
+    buffer.checkpoint_prepare()  # also of a Buffer that sleeps
+    buffer.checkpoint_restore()
     backward(rank, buffer, x, ids, received)
     again = send(buffer, x, ids, weights)
     assert torch.equal(again[0], received[0])

@@ -145,6 +145,10 @@ def both_modes(rank):
     moecomm.sglang.suspend()
     refuses(moecomm.InvalidUsage, "the communicator is suspended", dispatcher.dispatch, x, topk)
     moecomm.sglang.resume()
+    moecomm.sglang.checkpoint_prepare()
+    moecomm.sglang.checkpoint_prepare()
+    moecomm.sglang.checkpoint_restore()
+    moecomm.sglang.checkpoint_restore()
     dispatcher = make()
     for found.extend in (True, False):
         assert torch.equal(layer(rank, dispatcher, x, topk, False).float(), reference(x, topk))

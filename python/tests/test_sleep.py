@@ -1,4 +1,4 @@
-"""Communicator.suspend() and resume(). Needs the library and numpy."""
+"""Communicator.suspend(), resume(), disconnect() and reconnect(). Needs the library and numpy."""
 
 import unittest
 
@@ -45,6 +45,27 @@ class SleepTest(unittest.TestCase):
             self.assertEqual(bytes_here.sum(), 1024)
 
         world(body, heap_bytes=1 << 16)
+
+    def test_ranks_part_and_meet_again(self):
+        ids = [moecomm.unique_id() for _ in range(3)]
+
+        def body(comm):
+            with comm.handle(EXPERTS, TOPK, layout="expert-major", mode="ht", tokens_max=TOKENS) as handle:
+                with self.assertRaisesRegex(moecomm.errors.InvalidUsage, "moeCommDisconnect: the communicator is not suspended"):
+                    comm.disconnect()
+                for turn, identity in enumerate(ids):
+                    self.step(handle, comm.rank, turn)
+                    comm.suspend()
+                    comm.disconnect()
+                    with self.assertRaisesRegex(moecomm.errors.InvalidUsage, "the communicator is disconnected"):
+                        comm.resume()
+                    with self.assertRaisesRegex(ValueError, "identity has 3 bytes"):
+                        comm.reconnect(b"abc")
+                    comm.reconnect(identity)
+                    comm.resume()
+                self.step(handle, comm.rank, 7)
+
+        world(body)
 
     def test_calls_in_between_are_refused(self):
         def body(comm):

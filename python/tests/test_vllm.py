@@ -276,9 +276,14 @@ def retries(rank):
         torch.distributed.barrier()
         manager.clean_buffers()
         assert not manager.query_fault().item()
+    manager.checkpoint_prepare()
+    manager.checkpoint_restore()
+    assert not manager.query_fault().item()
     for _ in range(10):
         assert torch.equal(step().float(), due)
     manager.destroy()
+    manager.checkpoint_prepare()  # nothing is there
+    manager.checkpoint_restore()
 
 
 def loses(rank, victim):

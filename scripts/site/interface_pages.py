@@ -10,8 +10,8 @@ SOURCE = "../{path}"
 # How the index is grouped: by what readers look for. What stands in no group keeps the title of its section.
 GROUPS = [
     ("Start and end", ["moeGetUniqueId", "moeUniqueId_t", "moeCommInit", "moeCommInitFromEnv", "moeCommDestroy",
-                       "moeCommAbort", "moeCommSuspend", "moeCommResume", "moeCommRecover", "moeRecovery_t",
-                       "moeCommReplace", "moeComm_t"]),
+                       "moeCommAbort", "moeCommSuspend", "moeCommResume", "moeCommDisconnect", "moeCommReconnect",
+                       "moeCommRecover", "moeRecovery_t", "moeCommReplace", "moeComm_t"]),
     ("Configuration", ["moeConfig_t", "moeBackend", "moeMode", "moeLog", "moeLogFunction_t", "moeCommSetTimeout",
                        "moeStream_t"]),
     ("Versions, limits and peers", ["moeGetVersion", "moeGetLimits", "moeLimits_t", "moeCommGetInfo", "moeCommInfo_t",

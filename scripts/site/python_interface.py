@@ -47,7 +47,8 @@ CONCERNS = [
         "vllm.common": ["PrepareAndFinalize"], "vllm.standard": ["Standard"], "vllm.batched": ["Batched"],
         "vllm.cpu": ["CpuCommunicator", "CpuStandard"]}),
     ("sglang", "SGLang", "moecomm.sglang", {
-        "sglang": ["plugin", "install", "build", "destroy", "suspend", "resume", "recover"],
+        "sglang": ["plugin", "install", "build", "destroy", "suspend", "resume", "checkpoint_prepare",
+                   "checkpoint_restore", "recover"],
         "sglang.dispatcher": ["Dispatcher"]}),
 ]
 PACKAGES = ["", "torch", "jax", "deep_ep", "vllm", "sglang"]  # whose __all__ must be on pages

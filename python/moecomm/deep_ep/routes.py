@@ -15,7 +15,7 @@ from ..comm import Communicator
 from ..handle import Handle
 from ..prepared import Forms
 from ..ring import HandleRing
-from ..torch.groups import Members, join
+from ..torch.groups import Members, join, shared_id
 from ..torch.memory import prepare
 from ..values import integer
 from .settings import current_settings, ll_sizes, where_to_set
@@ -167,6 +167,7 @@ class Routes:
         self._ll_in_flight: int = settings["low_latency_in_flight"]
         self._groups: List[Group] = []
         self._asleep: List[Group] = []  # the groups that suspend() has suspended and resume() has not resumed
+        self._parted: List[Group] = []  # those of them that checkpoint_prepare() has disconnected
         self._tokens_seen = 0  # the most tokens of a rank that were too many for a communicator
         self._closed = False
         self.lost: List[int] = []  # ranks that the latest recover() has gone on without
@@ -305,6 +306,24 @@ class Routes:
         while self._asleep:
             self._asleep[-1].comm.resume()
             self._asleep.pop()
+
+    def checkpoint_prepare(self) -> None:
+        """Suspends and disconnects all communicators. Collective. A repeated call goes on where it has stopped."""
+        self.require_open()
+        if not self._asleep:
+            self.suspend()
+        for group in self._asleep[len(self._parted) :]:
+            group.comm.disconnect()
+            self._parted.append(group)
+
+    def checkpoint_restore(self) -> None:
+        """Lets the ranks of all communicators meet again, and resumes them. Collective; the group carries the ids. After a
+        failure it goes on where it has stopped."""
+        self.require_open()
+        while self._parted:
+            self._parted[-1].comm.reconnect(shared_id(self.members))
+            self._parted.pop()
+        self.resume()
 
     def communicators(self) -> List[Communicator]:
         return [group.comm for group in self._groups]

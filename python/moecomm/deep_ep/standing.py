@@ -1,4 +1,4 @@
-"""What moecomm adds to DeepEP's buffers: they sleep and wake, and go on after a failure."""
+"""What moecomm adds to DeepEP's buffers: they sleep and wake, can be checkpointed, and go on after a failure."""
 
 from __future__ import annotations
 
@@ -22,6 +22,18 @@ class Standing:
         """Takes fresh memory to the same addresses. Not in DeepEP. Collective. Raises what Communicator.resume raises.
         After that it may be called again."""
         self.routes.resume()
+
+    def checkpoint_prepare(self) -> None:
+        """Suspends the buffer, and closes what ties it to other processes, so that all processes can be checkpointed with
+        CRIU and cuda-checkpoint. Not in DeepEP. Collective. Does nothing if it has been called already. Raises what
+        Communicator.suspend and Communicator.disconnect raise. After that it may be called again."""
+        self.routes.checkpoint_prepare()
+
+    def checkpoint_restore(self) -> None:
+        """Lets all ranks meet again, perhaps on other hosts, and resumes the buffer. Not in DeepEP. Collective. The group
+        with which the buffer was made carries the ids, so it must work again. Does nothing if the buffer is awake. Raises
+        what Communicator.reconnect and Communicator.resume raise. After that it may be called again."""
+        self.routes.checkpoint_restore()
 
     def recover(self, timeout_ms: int, losses_max: int = 0) -> List[int]:
         """Goes on after a failure: a rank came too late, or has died. Not in DeepEP. Collective: all living ranks call it,

@@ -13,7 +13,18 @@ from typing import Any, Dict, List, Type
 
 from ..interfaces import MissingInterface, is_chosen
 
-__all__ = ["MissingInterface", "build", "destroy", "install", "plugin", "recover", "resume", "suspend"]
+__all__ = [
+    "MissingInterface",
+    "build",
+    "checkpoint_prepare",
+    "checkpoint_restore",
+    "destroy",
+    "install",
+    "plugin",
+    "recover",
+    "resume",
+    "suspend",
+]
 
 
 @functools.lru_cache(maxsize=None)
@@ -78,6 +89,22 @@ def resume() -> None:
     from .buffers import resume as resume_buffers
 
     resume_buffers()
+
+
+def checkpoint_prepare() -> None:
+    """Gives the window memory of all layers back and closes all connections, before processes are checkpointed with CRIU
+    and cuda-checkpoint. Collective. Captured graphs stay. Idempotent. Raises what Buffer.checkpoint_prepare raises."""
+    from .buffers import checkpoint_prepare as prepare_buffers
+
+    prepare_buffers()
+
+
+def checkpoint_restore() -> None:
+    """Lets the ranks of all layers meet again, by SGLang's process groups, which must work again, and takes fresh memory
+    to the same addresses. Collective. Idempotent. After an exception it may be called again."""
+    from .buffers import checkpoint_restore as restore_buffers
+
+    restore_buffers()
 
 
 def recover(timeout_ms: int, losses_max: int = 0) -> Dict[Any, List[int]]:

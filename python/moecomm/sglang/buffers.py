@@ -49,6 +49,18 @@ def resume() -> None:
         buffer.resume()
 
 
+def checkpoint_prepare() -> None:
+    """Suspends and disconnects the Buffers of all groups. A repeated call goes on where it has stopped."""
+    for buffer in _buffers.values():
+        buffer.checkpoint_prepare()
+
+
+def checkpoint_restore() -> None:
+    """Lets their ranks meet again, and resumes them. After a failure it may be called again."""
+    for buffer in _buffers.values():
+        buffer.checkpoint_restore()
+
+
 def recover(timeout_ms: int, losses_max: int) -> Dict[Any, List[int]]:
     """Recovers the Buffers of all groups, in the order in which they were made, and returns the lost ranks of each."""
     return {group: buffer.recover(timeout_ms, losses_max) for group, buffer in _buffers.items()}

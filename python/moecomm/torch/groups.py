@@ -71,12 +71,8 @@ def place_of(device: Union[None, str, int, torch.device]) -> torch.device:
     return place
 
 
-def join(members: Members, device: Union[None, str, int, torch.device] = None, **settings: Any) -> Communicator:
-    """communicator() for Members."""
-    for name in ("backend", "nranks", "rank", "identity"):
-        if name in settings:
-            raise TypeError(f"{name} is given, but it follows from group and device")
-    place = place_of(device)
+def shared_id(members: Members) -> bytes:
+    """A new unique id for the members of a group. Collective. Raises rank 0's error on all of them."""
     found: Any = None
     if members.rank == 0:
         try:
@@ -86,11 +82,21 @@ def join(members: Members, device: Union[None, str, int, torch.device] = None, *
     found = members.broadcast(found)
     if isinstance(found, Exception):
         raise found
+    return bytes(found)
+
+
+def join(members: Members, device: Union[None, str, int, torch.device] = None, **settings: Any) -> Communicator:
+    """communicator() for Members."""
+    for name in ("backend", "nranks", "rank", "identity"):
+        if name in settings:
+            raise TypeError(f"{name} is given, but it follows from group and device")
+    place = place_of(device)
+    identity = shared_id(members)
     if place.type == "cuda":
         settings.update(backend="cuda", device=place.index)
     else:
         settings.update(backend="host")
-    return Communicator(members.size, members.rank, found, **settings)
+    return Communicator(members.size, members.rank, identity, **settings)
 
 
 def communicator(

@@ -102,6 +102,18 @@ class Manager:
         waits = getattr(getattr(self._parallel, "fault_tolerance_config", None), "engine_recovery_timeout_sec", 120)
         self._buffer.recover(int(waits) * 1000, losses_max=len(self._buffer.routes.lost))
 
+    def checkpoint_prepare(self) -> None:
+        """Gives the window memory back and closes all connections, before vLLM's processes are checkpointed. Collective.
+        Captured graphs stay. Idempotent."""
+        if self._buffer is not None:
+            self._buffer.checkpoint_prepare()
+
+    def checkpoint_restore(self) -> None:
+        """Lets the ranks meet again by vLLM's group, which must work again, and takes fresh memory to the same addresses.
+        Collective. Idempotent."""
+        if self._buffer is not None:
+            self._buffer.checkpoint_restore()
+
     def destroy(self) -> None:
         """Frees the memory. All work must have run. Idempotent; a later get_handle() makes a new Buffer."""
         buffer, self._buffer = self._buffer, None
