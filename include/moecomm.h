@@ -490,12 +490,13 @@ typedef struct moeRecovery {
  *  - A lost rank cannot come back by itself.
  *  - A suspended communicator is awake afterwards, with fresh memory, also if moeCommSuspend or moeCommResume has
  *    failed.
- * One thread; no other call of this communicator meanwhile. Returns moeUnsupported (several domains) and
- * moeInvalidArgument, which change nothing. After these failures the communicator has that one, and all ranks may call
- * again: moeRemoteError (more ranks are lost than lossesMax of some rank) and moeTimeout (a rank has not come, or the
- * process of a lost rank still runs), which name the rank; moeUnsupported (a lost rank was a thread of a survivor's
- * process, or its window is mapped by CUDA IPC); moeSystemError or moeCudaError (a rank gets no fresh memory);
- * moeInvalidUsage (ranks have different LL handles, since one was cut off while it made or destroyed some). */
+ * One thread; no other call of this communicator meanwhile. Returns moeInvalidUsage (it is disconnected)
+ * and moeInvalidArgument, which change nothing. After these failures the communicator has that one, and all ranks may
+ * call again: moeRemoteError (more ranks are lost than lossesMax of some rank) and moeTimeout (a rank has not come, or
+ * the process of a lost rank still runs), which name the rank; moeUnsupported (a rank is lost and there are several
+ * domains, or it was a thread of a survivor's process, or its window is mapped by CUDA IPC); moeSystemError or
+ * moeCudaError (a rank gets no fresh memory); moeInvalidUsage (ranks have different LL handles, since one was cut off
+ * while it made or destroyed some). */
 MOE_API moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int32_t timeoutMs);
 
 /* Makes the id with which a new process takes the number of a lost rank, and listens for that process until the number

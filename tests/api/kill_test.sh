@@ -47,11 +47,6 @@ try() { # arguments of kill_rank
   rm -rf "$directory"
 }
 
-# Groups of several domains do not recover.
-recovery_round() { # arguments of kill_rank
-  if [ -z "${MOECOMM_DOMAIN_SIZE:-}" ]; then round "$@"; fi
-}
-
 if [ "${KILL_ROUNDS:-all}" = few ]; then
   round --point init --victim $((nranks - 1)) --delay-ms 10 --timeout-ms 3000
   round --point between --victim 0 --mode ht
@@ -59,7 +54,7 @@ if [ "${KILL_ROUNDS:-all}" = few ]; then
   round --point stuck --victim $((nranks - 1)) --mode ht --timeout-ms 2000
   round --point stuck --victim 0 --mode ll --timeout-ms 2000
   round --point asleep --victim 0 --mode ll
-  recovery_round --point recovering --victim 0 --delay-ms 1 --mode ht
+  round --point recovering --victim 0 --delay-ms 1 --mode ht
 elif [ "${KILL_ROUNDS:-all}" = steps ]; then
   round --point between --victim 0 --mode ht --timeout-ms 20000
   round --point inside --victim $((nranks - 1)) --delay-ms 7 --mode ll --timeout-ms 20000
@@ -72,14 +67,14 @@ else
       for delay in 1 7 20; do round --point inside --victim $victim --delay-ms $delay --mode $mode; done
       round --point asleep --victim $victim --mode $mode
       for delay in 0 2 9; do round --point waking --victim $victim --delay-ms $delay --mode $mode; done
-      for delay in 0 1 3; do recovery_round --point recovering --victim $victim --delay-ms $delay --mode $mode; done
+      for delay in 0 1 3; do round --point recovering --victim $victim --delay-ms $delay --mode $mode; done
     done
   done
   for victim in 0 $((nranks - 1)); do
     for mode in ht ll; do
       round --point stuck --victim $victim --mode $mode --timeout-ms 2000
       round --point stuck-asleep --victim $victim --mode $mode --timeout-ms 2000
-      recovery_round --point stuck-recovering --victim $victim --mode $mode --timeout-ms 2000
+      round --point stuck-recovering --victim $victim --mode $mode --timeout-ms 2000
       for delay in 1 7; do
         round --point stuck-inside --victim $victim --delay-ms $delay --mode $mode --timeout-ms 2000
       done

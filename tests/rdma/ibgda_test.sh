@@ -16,7 +16,7 @@ case $part in
   two)
     right 2 1 '' '*Step.OpaqueRows*/Host:*Step.SplitPhases*/Host:*Step.TwoHandles*/Host:*Step.OutputsOutside*/Host'
     right 4 2 '' '*Domains.OfEvery*/Host'
-    right 2 1 '' '*Sleep.Domains*/Host'
+    right 2 1 '' '*Sleep.Domains*/Host:*Recover.Domains*/Host'
     right 3 1 '' '*Leave.OfARankOfAnotherDomain*/Host'
     right 2 1 '' 'PutCount*/Host:*PutCount*/Host'
     grep -h -o 'LL.*doorbells.*' "$output" | sort -u

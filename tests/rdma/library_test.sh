@@ -15,7 +15,7 @@ case $part in
     right 2 1 '' '*Step.OpaqueRows*/Host:*Step.SplitPhases*/Host:*Domains.OfEvery*/Host'
     # The tests of domains also make domains of one rank each.
     right 4 2 '' '*Step.TwoHandles*/Host:*Domains.OfEvery*/Host:*Domains.SplitPhases*/Host'
-    right 2 1 '' '*Sleep.Domains*/Host'
+    right 2 1 '' '*Sleep.Domains*/Host:*Recover.Domains*/Host'
     right 3 1 '' '*Leave.OfARankOfAnotherDomain*/Host'
     leaves_nothing 2 1
     ;;

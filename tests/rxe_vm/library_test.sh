@@ -27,7 +27,7 @@ steps() { # what, filter
 }
 
 steps 'two ranks over Soft-RoCE' '*Step.TwoHandles*/Host'
-steps 'the same around sleeps' '*Sleep.Domains*/Host'
+steps 'the same around sleeps and recoveries' '*Sleep.Domains*/Host:*Recover.Domains*/Host'
 for wire in v0 v1; do tc qdisc add dev $wire root netem loss 1% || failed=1; done
 steps 'the same with lost packets' '*Step.SplitPhases*/Host'
 lost=0

@@ -61,6 +61,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   const ModeLimits& tunedLimits() const { return tunedLimits_; }
   const CommShape& shape() const { return room_.shape; }
   const WindowLayout& layout() const { return room_.view.at; }
+  // With several domains only.
+  const RemoteLayout& farLayout() const { return farLayout_; }
   const CommView& view() const { return room_.view; }
   Room& room() { return room_; }
   // The room of this rank alone, which is made for its first handle.

@@ -220,7 +220,7 @@ class CommInit {
   void connectDomains() {
     const Comm& comm = *comm_;
     const int asked = comm.config_.transport;
-    DomainLinks(*comm_, *comm.bootstrap_)
+    DomainLinks(*comm_, *comm.bootstrap_, comm.timeout())
         .connect(asked != 0 ? std::vector{asked} : fastestFirst(comm.backend_->kind()));
   }
 

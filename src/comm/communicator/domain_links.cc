@@ -32,12 +32,17 @@ void DomainLinks::connectAgain() {
 
 void DomainLinks::finish() {
   together(group_, [&] {
-    const Deadline end = Deadline::after(comm_.timeout());
+    const Deadline end = Deadline::after(timeout_);
     if (comm_.remote_->finish(end, [&] { return comm_.status() != moeSuccess; })) return;
     throw Error(moeTimeout,
                 fmt::format("rank {}: what it has put to other domains did not arrive in time", comm_.rank()));
   });
   comm_.remote_.reset();
+}
+
+void DomainLinks::cut(const char* call) {
+  together(
+      group_, [&] { comm_.remote_.reset(); }, call);
 }
 
 // Those of the transport before, if there was one. Nobody is connected.
@@ -52,7 +57,7 @@ void DomainLinks::connectTo(const std::vector<CardBytes>& cards) {
   try {
     // A rank that has connected waits in the next round. It does not know of failures here, so it must not give up
     // first.
-    const std::chrono::milliseconds patience = std::max(comm_.timeout() * 3 / 4, std::chrono::milliseconds(1));
+    const std::chrono::milliseconds patience = std::max(timeout_ * 3 / 4, std::chrono::milliseconds(1));
     comm_.remote_->connect(cards, Deadline::after(patience));
   } catch (...) {
     group_.announceIfFirst(currentErrorOf(comm_.rank()));

@@ -12,7 +12,9 @@ namespace moe {
 
 class DomainLinks {
  public:
-  DomainLinks(Comm& comm, bootstrap::Bootstrap& group) : comm_(comm), group_(group) {}
+  // `timeout`: that of the group's collectives.
+  DomainLinks(Comm& comm, bootstrap::Bootstrap& group, std::chrono::milliseconds timeout)
+      : comm_(comm), group_(group), timeout_(timeout) {}
 
   // Collective: makes the first of `kinds` (moeTransport values) that every rank can make, connects it to the ranks of
   // other domains, and shows it to steps. There is none when it is called, on any rank.
@@ -21,6 +23,8 @@ class DomainLinks {
   void connectAgain();
   // Collective, when no step runs on any rank: ends it when all puts have arrived. Throws moeTimeout if they do not.
   void finish();
+  // Collective: ends it as it is, when no step runs on any rank. What is on its way does not arrive any more.
+  void cut(const char* call);
 
  private:
   RemoteSetup setup() const;
@@ -31,6 +35,7 @@ class DomainLinks {
 
   Comm& comm_;
   bootstrap::Bootstrap& group_;
+  std::chrono::milliseconds timeout_;
 };
 
 }  // namespace moe

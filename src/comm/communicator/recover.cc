@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "comm/communicator/comm.h"
+#include "comm/communicator/domain_links.h"
 #include "comm/communicator/newcomer.h"
 #include "comm/communicator/rounds.h"
 #include "comm/communicator/settlement.h"
@@ -51,6 +52,7 @@ class CommRecovery {
       throw Error(error);
     }
     clearFailure();
+    comm_.hearTransports();
     comm_.log_->write(moeLogInfo, "comm", "recovered after {:.1f} ms{}{}", milliseconds(), newText(), lossText());
     return memoryFresh_;
   }
@@ -70,9 +72,11 @@ class CommRecovery {
     lost_ = group().lost();
     try {
       const Agreement agreed = agree();
+      if (comm_.hasDomains()) DomainLinks(comm_, group(), timeout_).cut(kCall);
       if (!lost_.empty()) inRound([&] { requireGone(agreed.fresh); });
       if (agreed.fresh) takeFreshMemory();
       inRound([&] { settleAll(agreed.ended); });
+      if (comm_.hasDomains()) DomainLinks(comm_, group(), timeout_).connectAgain();
       comm_.lost_ = lost_;
       newcomers_.clear();
       if (!lost_.empty()) newcomers_ = fitting(group().gatherNewcomers(kCall));
@@ -200,10 +204,6 @@ class CommRecovery {
                     fmt::format("{}: recovery.evicted[{}] is {}, this rank itself", kCall, i, rank));
       }
     }
-    if (comm_.remote_) {
-      throw Error(moeUnsupported,
-                  fmt::format("{}: there are several domains, between which rows may still be on their way", kCall));
-    }
   }
 
   static void requireInRange(const std::string& field, std::int32_t value, std::int32_t most) {
@@ -247,6 +247,11 @@ class CommRecovery {
     return {beyond(all), fresh};
   }
   void requireFewLosses(const Card& card, int rank) const {
+    if (!lost_.empty() && comm_.hasDomains()) {
+      throw AgreedError(moeUnsupported, fmt::format("{}: the group has lost {}, and there are several domains: only "
+                                                    "groups of one domain go on without ranks",
+                                                    kCall, bootstrap::describeRanks(lost_)));
+    }
     if (static_cast<std::int32_t>(lost_.size()) <= card.lossesMax) return;
     throw AgreedError(moeRemoteError, fmt::format("{}: the group has lost {}, and recovery.lossesMax of rank {} is {}",
                                                   kCall, bootstrap::describeRanks(lost_), rank, card.lossesMax));

@@ -69,7 +69,7 @@ moeUniqueId_t Comm::replace(int rank) {
   if (rank == this->rank())
     throw Error(moeInvalidArgument, fmt::format("{}: rank is {}, this rank itself", kReplaceCall, rank));
   requireAwake(kReplaceCall);
-  if (remote_) throw Error(moeUnsupported, fmt::format("{}: there are several domains", kReplaceCall));
+  if (hasDomains()) throw Error(moeUnsupported, fmt::format("{}: there are several domains", kReplaceCall));
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
   if (!peer.window.range) {
     throw Error(moeUnsupported,

@@ -13,7 +13,7 @@ namespace moe {
 
 class Settlement {
  public:
-  explicit Settlement(Comm& comm) : backend_(comm.backend()) {}
+  explicit Settlement(Comm& comm) : comm_(comm), backend_(comm.backend()) {}
 
   EndedOperations endedIn(const Room& room) {
     CommState state;
@@ -26,7 +26,8 @@ class Settlement {
   void settle(Room& room, const EndedOperations& ended, LostList lost) {
     const CommView& view = room.view;
     std::vector<Flag> words(lastingWords(view.at));
-    SettledWords(words, view.at, view.nranks, room.shape.llSets, lost).write(ended);
+    SettledWords(words, view.at, room.shape.domains() > 1 ? &comm_.farLayout() : nullptr, room.shape, lost)
+        .write(ended);
     const CommState state = settledState(ended, lost);
     backend_.copyToPrivate(room.base(), words.data(), words.size() * sizeof(Flag));
     backend_.copyToPrivate(view.state, &state, sizeof state);
@@ -44,6 +45,7 @@ class Settlement {
   }
 
  private:
+  const Comm& comm_;
   Backend& backend_;
 };
 

@@ -33,7 +33,7 @@ class CommSleep {
         inRound([&] { takeMemory(); });
         memory_.exchangeHandles(call_);
         inRound([&] { memory_.mapPeers(deadline()); });
-        if (comm_.hasDomains()) DomainLinks(comm_, group()).connectAgain();
+        if (comm_.hasDomains()) DomainLinks(comm_, group(), comm_.timeout()).connectAgain();
       } catch (const AgreedError&) {  // one rank has no memory, so all stay asleep
         comm_.remote_.reset();
         memory_.giveUp();
@@ -74,7 +74,7 @@ class CommSleep {
 
   // No step runs on any rank. Other ranks may still read this window until all have unmapped it.
   void layDown() {
-    if (comm_.hasDomains()) DomainLinks(comm_, group()).finish();
+    if (comm_.hasDomains()) DomainLinks(comm_, group(), comm_.timeout()).finish();
     comm_.suspended_ = true;
     comm_.heap_->setAsleep(true);
     comm_.hasReaders_ = false;  // all steps of all ranks have ended

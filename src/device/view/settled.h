@@ -63,6 +63,11 @@ inline EndedOperations beyond(std::span<const EndedOperations> ranks) {
   return all;
 }
 
+// The dispatches (0) or combines (1) among them that handed over rows over rails, where there are several domains.
+inline std::uint64_t handedOverRails(const EndedOperations& ended, int rails) {
+  return rails == 0 ? ended.handed[1][kHtDispatchChannel] : ended.handed[0][kHtCombineChannel];
+}
+
 // The ranks that the others go on without, ascending.
 using LostList = std::span<const int>;
 
@@ -78,17 +83,29 @@ inline CommState settledState(const EndedOperations& ended, LostList lost) {
   for (int kind = 0; kind < 2; ++kind) std::copy_n(ended.handed[kind], kChannels, state.handed[kind]);
   std::copy_n(ended.weighted, kChannels, state.weighted);
   std::fill_n(state.llUsed, kLlSetsMax, 1u);
+  for (int rails = 0; rails < 2; ++rails) {
+    const Flag handed = flagWord(handedOverRails(ended, rails));
+    std::fill_n(state.railStaged[rails], kHtWaves, handed);
+    state.railsTaken[rails] = handed;
+  }
   for (const int rank : lost) state.lost[rank / 32] |= 1u << rank % 32;
   return state;
 }
 
-// Writes the words at the beginning of a window of one domain, in a private copy of them. Every rank's are alike. The
-// words of lost ranks are ahead of all operations, so nobody waits for them.
+// Writes the words at the beginning of a window, in a private copy of them. Every rank's are alike. The words of lost
+// ranks are ahead of all operations, so nobody waits for them.
 class SettledWords {
  public:
-  // `words`: those of lastingWords(). What they hold does not matter.
-  SettledWords(std::span<Flag> words, const WindowLayout& at, int nranks, int llSets, LostList lost)
-      : words_(words), at_(at), nranks_(nranks), llSets_(llSets), lost_(lost) {}
+  // `words`: those of lastingWords(). What they hold does not matter. `far`: NULL if there is one domain.
+  SettledWords(std::span<Flag> words, const WindowLayout& at, const RemoteLayout* far, const CommShape& shape,
+               LostList lost)
+      : words_(words),
+        at_(at),
+        far_(far),
+        nranks_(shape.nranks),
+        domains_(shape.domains()),
+        llSets_(shape.llSets),
+        lost_(lost) {}
 
   void write(const EndedOperations& ended) const {
     const std::uint64_t combines = ended.epoch[kHtCombineChannel];
@@ -108,6 +125,7 @@ class SettledWords {
     // In llRowsReady no rows are left of the latest dispatch, which may not have reached all ranks.
     std::memset(words_.data() + at_.llLastRows / sizeof(Flag), 0,
                 static_cast<std::size_t>(llSets_ * nranks_) * sizeof(std::int32_t));
+    if (far_ != nullptr) writeRails(ended);
   }
 
  private:
@@ -120,6 +138,17 @@ class SettledWords {
     fillPart(at_.llCombineReady, set, ended.handed[0][combines]);
     fillPart(at_.llWeightsReady, set, ended.weighted[combines]);
   }
+  // A new transport begins, so nobody has said goodbye.
+  void writeRails(const EndedOperations& ended) const {
+    const auto fillRails = [&](std::uint64_t area, int words, std::uint64_t count) {
+      std::fill_n(words_.begin() + static_cast<std::ptrdiff_t>(area / sizeof(Flag)), words, flagWord(count));
+    };
+    fillRails(far_->htRailWaves, kHtWaves * domains_, handedOverRails(ended, 0));
+    fillRails(far_->htRailsFree, domains_, handedOverRails(ended, 0));
+    fillRails(far_->htSumWaves, kHtWaves * domains_, handedOverRails(ended, 1));
+    fillRails(far_->htSumsFree, domains_, handedOverRails(ended, 1));
+    fillRails(far_->leaving, nranks_, 0);
+  }
   void fill(std::uint64_t area, std::uint64_t count, int parts = 1) const {
     for (int part = 0; part < parts; ++part) fillPart(area, part, count);
   }
@@ -131,7 +160,8 @@ class SettledWords {
 
   std::span<Flag> words_;
   const WindowLayout& at_;
-  int nranks_, llSets_;
+  const RemoteLayout* far_;
+  int nranks_, domains_, llSets_;
   LostList lost_;
 };
 
@@ -161,6 +191,11 @@ void emptyRoute(const HandleView& h, int tokensMax, Put put) {
   fill(h.sent.destinationCount, tokensMax, 0);
   fill(h.arriving.rows, 1, 0);
   fill(h.arriving.rankOffsets, h.map.nranks + 1, 0);  // plain combines count rows by it
+  if (h.domains > 1) {                                // puts count rows by these
+    fill(h.sent.totals, h.buckets(), 0);
+    fill(h.sent.localCount, tokensMax, 0);
+  }
+  if (h.hasRails()) fill(h.rails.start, (h.waves + 1) * h.domains, 0);
   std::vector<std::int32_t> layoutRows;
   for (int to = 0; to < h.map.nranks; ++to) {
     const int groups = h.layout == Layout::rankMajor ? 1 : h.layout == Layout::expertMajorPadded ? h.map.count(to) : 0;

@@ -35,6 +35,7 @@ bool Operation::hearsOverRails(int rank) const {
   const CommShape& comm = comm_.shape();
   if (!fault_.at(rank) || handle_.shape().lowLatency || comm.domains() == 1) return false;
   if (fault_.fault == Fault::badIndex || fault_.fault == Fault::twice) return false;
+  if (fault_.culprit < 0) return false;  // a void route, which all ranks know of
   return rank / comm.domainSize != fault_.culprit / comm.domainSize || peersDisagree();
 }
 // If each rank is a domain, rail peers themselves report that they differ.

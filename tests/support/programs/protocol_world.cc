@@ -121,9 +121,12 @@ std::string TestComm::setLastingWords(int r, const std::vector<Flag>& words, con
   std::string wrong;
   for (const Area& area : areas_) {
     if (area.begin >= at_.llLastRows) continue;
+    // A word for each rank, or over rails for each domain.
+    const bool rails = area.begin >= at_.far.htRailWaves && area.begin < at_.far.leaving;
+    const auto each = static_cast<std::size_t>(rails ? shape_.domains() : nranks());
+    const auto own0 = static_cast<std::size_t>(rails ? r / shape_.domainSize : r);
     for (std::size_t i = 0; i < area.bytes / sizeof(Flag); ++i) {
-      const std::size_t word = area.begin / sizeof(Flag) + i,
-                        own = word - i % static_cast<std::size_t>(nranks()) + static_cast<std::size_t>(r);
+      const std::size_t word = area.begin / sizeof(Flag) + i, own = word - i % each + own0;
       if (flagEpoch(words[word]) < flagEpoch(window[word])) wrong = nameOf(window + word) + " goes back";
       const bool isLost = std::find(lost.begin(), lost.end(), static_cast<int>(word - own) + r) != lost.end();
       if (!isLost && words[word] != words[own]) wrong = nameOf(window + word) + " differs between ranks";

@@ -13,7 +13,8 @@ namespace {
 
 std::string settleRank(TestComm& comm, int rank, const EndedOperations& ended, const std::vector<int>& lost) {
   std::vector<Flag> words = comm.lastingWords(rank);
-  SettledWords(words, comm.at(), comm.nranks(), comm.shape().llSets, lost).write(ended);
+  const RemoteLayout* far = comm.shape().domains() > 1 ? &comm.at().far : nullptr;
+  SettledWords(words, comm.at(), far, comm.shape(), lost).write(ended);
   const std::string wrong = comm.setLastingWords(rank, words, lost);
   RankMemory& memory = comm.rank(rank);
   memory.state = settledState(ended, lost);
