@@ -166,6 +166,7 @@ template <class Body>
 moeResult_t tracedAwake(Handle* handle, const char* call, Body&& body) noexcept {
   return traced(handle, call, [&](std::int64_t& rowBytes) {
     handle->comm().requireAwake(call);
+    handle->requireRails(call);
     body(rowBytes);
   });
 }

@@ -1,5 +1,7 @@
 #include "transport/put_intake.h"
 
+#include <algorithm>
+
 #include "device/policy/host/queue_memory.h"
 
 namespace moe {
@@ -15,7 +17,8 @@ struct PutIntake::Shared {
   alignas(kLineBytes) PutSlot slots[1];
 };
 
-PutIntake::PutIntake(Backend& backend, std::uint32_t slots) : backend_(backend), slots_(slots) {
+PutIntake::PutIntake(Backend& backend, std::uint32_t slots, std::vector<int> lost)
+    : backend_(backend), slots_(slots), lost_(std::move(lost)) {
   if (slots == 0 || (slots & (slots - 1)) != 0)
     throw Error(moeInternalError, "the number of slots of a ring is not a power of two");
   shared_ = backend.allocateHostVisible(sizeof(Shared) + slots * sizeof(PutSlot));
@@ -27,8 +30,12 @@ PutRing PutIntake::ring() const {
   return {shared->slots, reinterpret_cast<std::uint64_t*>(reserved_.get()), &shared->taken, slots_};
 }
 
-bool PutIntake::next(Put* put) const {
-  return take(HostQueueMemory(), ring(), taken_, put);
+bool PutIntake::next(Put* put) {
+  while (take(HostQueueMemory(), ring(), taken_, put)) {
+    if (std::find(lost_.begin(), lost_.end(), put->to) == lost_.end()) return true;
+    pop();
+  }
+  return false;
 }
 
 void PutIntake::release() {

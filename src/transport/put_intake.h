@@ -2,6 +2,8 @@
 // puts a CPU thread carries has one.
 #pragma once
 
+#include <vector>
+
 #include "backend/backend.h"
 #include "device/queue/put.h"
 
@@ -9,13 +11,13 @@ namespace moe {
 
 class PutIntake {
  public:
-  // `slots` is a power of two. Allocates.
-  PutIntake(Backend& backend, std::uint32_t slots);
+  // `slots` is a power of two. Puts to ranks that are `lost` are taken and dropped. Allocates.
+  PutIntake(Backend& backend, std::uint32_t slots, std::vector<int> lost = {});
 
   PutRing ring() const;
 
   // For the taking thread: next() returns the next put, if there is one; then pop() marks it as taken.
-  bool next(Put* put) const;
+  bool next(Put* put);
   void pop() { ++taken_; }
   // Lets posters reuse the slots of the puts taken.
   void release();
@@ -33,6 +35,7 @@ class PutIntake {
 
   Backend& backend_;
   std::uint32_t slots_;
+  std::vector<int> lost_;
   Memory shared_;
   Memory reserved_;  // separate, so that the steps' atomic operations stay in the memory of their device
   std::uint64_t taken_ = 0;

@@ -41,7 +41,8 @@ struct RemoteSetup {
   std::function<void()> hearGroup = [] {};
   // A secret of a rank and its peers. It never travels, because anyone who sees the wire can read cards.
   std::function<bootstrap::Key(int rank)> keyOf = [](int) { return bootstrap::Key{}; };
-  bool oneHost = false;  // all ranks are on this host, and reach each other at its loopback address
+  std::vector<int> lost = {};  // ranks of other domains that the group goes on without: puts to them are dropped
+  bool oneHost = false;        // all ranks are on this host, and reach each other at its loopback address
 
   // It may change at any time.
   std::chrono::milliseconds timeout() const { return std::chrono::floor<std::chrono::milliseconds>(timeoutOf(orders)); }

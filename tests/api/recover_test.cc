@@ -1,5 +1,6 @@
 // moeCommRecover: a group goes on after a failure, in the same communicator. survivor_rank.cc has groups that lose
 // ranks.
+#include <barrier>
 #include <chrono>
 #include <cstdlib>
 #include <optional>
@@ -242,35 +243,53 @@ TEST_P(Recover, CapturedGraphsGoOn) {
 
 // ---- Refusals and failures ----
 
-TEST_P(Recover, SeveralDomainsGoOnWithAllRanksOnly) {
+// Whether domains go on without a rank: LL does, and HT says that it cannot.
+TEST_P(Recover, SeveralDomainsGoOnWithoutARankInLl) {
   if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a barrier of their process";
   moeUniqueId_t id;
   ASSERT_EQ(moeGetUniqueId(&id), moeSuccess);
   moeConfig_t config = this->config();
   config.domainSize = 1;
   config.transport = moeTransportTcp;
-  world(3, config, [&](RankContext& context) {
-    moeConfig_t own = config;
-    moeComm_t comm = nullptr;
-    ASSERT_EQ(moeCommInit(&comm, context.nranks, context.rank, &id, &own), moeSuccess);
+  world(4, config, [&](RankContext& context) {
+    std::barrier<> alone(1);
+    RankContext own{context.rank, context.nranks, nullptr, context.arena, alone};
+    ASSERT_EQ(moeCommInit(&own.comm, own.nranks, own.rank, &id, &config), moeSuccess);
     moeUniqueId_t next{};
-    EXPECT_EQ(moeCommReplace(comm, (context.rank + 1) % context.nranks, &next), moeUnsupported);
-    EXPECT_TRUE(says(moeGetLastError(comm), "moeCommReplace: there are several domains"));
-    awaitOthers(context);
-    if (context.rank == 1) {
-      EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
-      comm = nullptr;
+    EXPECT_EQ(moeCommReplace(own.comm, (own.rank + 1) % own.nranks, &next), moeUnsupported);
+    EXPECT_TRUE(says(own.error(), "moeCommReplace: there are several domains"));
+    {
+      std::vector<std::unique_ptr<MoeStep>> steps;
+      for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout)
+        steps.push_back(std::make_unique<MoeStep>(own, mixedCase(moeModeLl, layout)));
+      Calls overRails(own, wideHandle(own, moeModeHt, moeLayoutFlat));
+      for (const int leaver : {1, 3}) {
+        for (const auto& step : steps) runWholeStep(*step, leaver);
+        awaitOthers(context);
+        if (own.rank == leaver) break;
+        awaitOthers(context);
+        own.lost.push_back(leaver);
+        moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
+        recovery.lossesMax = static_cast<std::int32_t>(own.lost.size());
+        ASSERT_EQ(moeCommRecover(own.comm, &recovery, kPatienceMs), moeSuccess) << own.error();
+        EXPECT_EQ(recovery.losses, recovery.lossesMax);
+        EXPECT_EQ(overRails.route(), moeUnsupported);
+        EXPECT_TRUE(says(own.error(), "moeRoute: rank"));
+        EXPECT_TRUE(says(own.error(), "lost, and HT across several domains needs all ranks: use an LL handle"));
+        MOE_EXPECT_OK(moeCommSuspend(own.comm), own);
+        MOE_EXPECT_OK(moeCommResume(own.comm), own);
+      }
+      if (own.lost.size() == 2) {
+        for (int i = 0; i < 3; ++i) {
+          for (const auto& step : steps) runWholeStep(*step, i);
+        }
+        awaitOthers(context);
+      }
     }
-    awaitOthers(context);
-    for (int i = 0; i < 2 && comm != nullptr; ++i) {
-      moeRecovery_t recovery = MOE_RECOVERY_INITIALIZER;
-      recovery.lossesMax = 1;
-      EXPECT_EQ(moeCommRecover(comm, &recovery, kPatienceMs), moeUnsupported);
-      EXPECT_TRUE(
-          says(moeGetLastError(comm), "moeCommRecover: the group has lost rank 1, and there are several domains"));
+    EXPECT_EQ(moeCommDestroy(own.comm), moeSuccess);
+    if (own.rank % 2 == 1) {  // the others wait for its end, and then go on
+      for (int meetings = own.rank == 1 ? 4 : 2; meetings > 0; --meetings) context.meet();
     }
-    awaitOthers(context);
-    EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
   });
 }
 

@@ -168,7 +168,7 @@ Verdict runWorld(std::uint64_t seed, Protocol protocol, Mishap mishap, bool trac
   Rng rng(seed);
   if (mishap == Mishap::any) mishap = drawMishap(rng);
   test::ScenarioLimits own = limits;
-  own.oneDomain |= mishap == Mishap::loss;
+  own.oneDomain |= mishap == Mishap::loss && protocol != Protocol::ll;  // rails need all ranks
   if (mishap == Mishap::loss) {
     own.ranksMin = std::max(own.ranksMin, 2);
     own.faultsOneIn = std::min(own.faultsOneIn, 10);  // some entries for lost ranks would be faults

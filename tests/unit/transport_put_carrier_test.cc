@@ -72,6 +72,22 @@ TEST_F(PutCarrierTest, TakesEachPutOnceAndThoseOfAPosterInOrder) {
   }
 }
 
+TEST(PutCarrier, DropsPutsToLostRanks) {
+  const std::unique_ptr<Backend> backend = makeHostBackend();
+  Sink sink;
+  PutCarrier carrier(*backend, 8, sink, [](moeResult_t, const std::string&) {}, {1, 3});
+  const HostQueueMemory memory;
+  const WaitOrders orders{0, 20'000'000'000};
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const Put put = putBytes(static_cast<int>(i % 4), i, 0, 4);
+    ASSERT_TRUE(post(memory, carrier.ring(), put, {memory.nanoseconds(), &orders}));
+    carrier.help();
+  }
+  EXPECT_FALSE(carrier.help().left);
+  ASSERT_EQ(sink.got.size(), 50U);
+  for (const Put& put : sink.got) EXPECT_EQ(put.to % 2, 0);
+}
+
 TEST_F(PutCarrierTest, OffersAgainWhatTheSinkHasNoRoomFor) {
   sink.refuse = 5;
   carrier.start();

@@ -27,7 +27,14 @@ void DomainLinks::connect(const std::vector<int>& kinds) {
 void DomainLinks::connectAgain() {
   const auto far =
       std::find_if(comm_.peers_.begin(), comm_.peers_.end(), [](const Peer& peer) { return !peer.inDomain; });
-  connect({far->window.transport});
+  const int kind = far->window.transport;
+  if (setup().peers.empty()) return connect({moeTransportTcp});  // nobody is left to whom puts go
+  if (comm_.lost_.empty() || kind != moeTransportIbgda) return connect({kind});
+  connect({moeTransportVerbs, moeTransportTcp});
+}
+
+bool DomainLinks::isLost(int rank) const {
+  return std::find(comm_.lost_.begin(), comm_.lost_.end(), rank) != comm_.lost_.end();
 }
 
 void DomainLinks::finish() {
@@ -87,7 +94,8 @@ RemoteSetup DomainLinks::setup() const {
                     {},
                     comm.farLayout_.leaving};
   for (int rank = 0; rank < comm.nranks(); ++rank) {
-    if (!comm.peers_[static_cast<std::size_t>(rank)].inDomain) setup.peers.push_back(rank);
+    if (!comm.peers_[static_cast<std::size_t>(rank)].inDomain)
+      (isLost(rank) ? setup.lost : setup.peers).push_back(rank);
   }
   setup.hearGroup = [&comm] { comm.bootstrap_->throwIfBroken("connecting the domains"); };
   setup.allArrived = [&comm] {

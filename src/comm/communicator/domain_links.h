@@ -19,7 +19,8 @@ class DomainLinks {
   // Collective: makes the first of `kinds` (moeTransport values) that every rank can make, connects it to the ranks of
   // other domains, and shows it to steps. There is none when it is called, on any rank.
   void connect(const std::vector<int>& kinds);
-  // The same with a transport of the kind that there was.
+  // The same with a transport of the kind that there was, if that can drop puts to the ranks that are lost. Steps go on
+  // posting to these, because they have no list of the living.
   void connectAgain();
   // Collective, when no step runs on any rank: ends it when all puts have arrived. Throws moeTimeout if they do not.
   void finish();
@@ -28,6 +29,7 @@ class DomainLinks {
 
  private:
   RemoteSetup setup() const;
+  bool isLost(int rank) const;
   void clearGoodbyes();
   void connectTo(const std::vector<CardBytes>& cards);
   std::vector<std::string> gatherTexts(const std::string& mine);

@@ -76,8 +76,8 @@ class CommRecovery {
       if (!lost_.empty()) inRound([&] { requireGone(agreed.fresh); });
       if (agreed.fresh) takeFreshMemory();
       inRound([&] { settleAll(agreed.ended); });
-      if (comm_.hasDomains()) DomainLinks(comm_, group(), timeout_).connectAgain();
       comm_.lost_ = lost_;
+      if (comm_.hasDomains()) DomainLinks(comm_, group(), timeout_).connectAgain();
       newcomers_.clear();
       if (!lost_.empty()) newcomers_ = fitting(group().gatherNewcomers(kCall));
       return true;
@@ -247,11 +247,6 @@ class CommRecovery {
     return {beyond(all), fresh};
   }
   void requireFewLosses(const Card& card, int rank) const {
-    if (!lost_.empty() && comm_.hasDomains()) {
-      throw AgreedError(moeUnsupported, fmt::format("{}: the group has lost {}, and there are several domains: only "
-                                                    "groups of one domain go on without ranks",
-                                                    kCall, bootstrap::describeRanks(lost_)));
-    }
     if (static_cast<std::int32_t>(lost_.size()) <= card.lossesMax) return;
     throw AgreedError(moeRemoteError, fmt::format("{}: the group has lost {}, and recovery.lossesMax of rank {} is {}",
                                                   kCall, bootstrap::describeRanks(lost_), rank, card.lossesMax));
@@ -268,10 +263,12 @@ class CommRecovery {
     }
   }
 
-  // The ranks that are lost since the latest recovery.
+  // The ranks of this domain that are lost since the latest recovery. Those of others cannot store to windows, since
+  // their transport has been cut.
   std::vector<int> newlyLost() const {
     std::vector<int> ranks;
     std::set_difference(lost_.begin(), lost_.end(), comm_.lost_.begin(), comm_.lost_.end(), std::back_inserter(ranks));
+    std::erase_if(ranks, [&](int rank) { return !peerOf(rank).inDomain; });
     return ranks;
   }
   bool isEvicted(int rank) const {

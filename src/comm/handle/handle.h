@@ -81,6 +81,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   HandleCard card() const;
   // The communicator has recovered: the handle delivers nothing until its next route. No step runs.
   void voidRoute();
+  // Throws moeUnsupported if the handle's rows cross domains over rails, and ranks are lost. `call` is named.
+  void requireRails(const char* call) const;
   // Called when a refused route has been launched, which has no tokens.
   void forgetTokens() noexcept { tokens_ = 0; }
 

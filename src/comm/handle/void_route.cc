@@ -5,6 +5,7 @@
 #include <atomic>
 #include <vector>
 
+#include "bootstrap/group/failure.h"
 #include "comm/handle/handle.h"
 #include "device/view/settled.h"
 
@@ -35,6 +36,14 @@ void Handle::voidRoute() {
 }
 
 // The next route, which a graph may make too, clears the record.
+// A token crosses to a domain once, to one rank there, which forwards it. Without that rank the others get nothing.
+void Handle::requireRails(const char* call) const {
+  if (!view_.hasRails() || comm_.lost().empty()) return;
+  throw Error(moeUnsupported,
+              fmt::format("{}: {} lost, and HT across several domains needs all ranks: use an LL handle", call,
+                          bootstrap::describeRanks(comm_.lost()) + (comm_.lost().size() == 1 ? " is" : " are")));
+}
+
 void Handle::checkNotVoid(const char* call) const {
   if (!routeVoid_) return;
   const std::optional<Failure> why = fault();

@@ -19,8 +19,10 @@ struct TcpRing {
   TcpRing(TcpGroup& group, const TcpOptions& options)
       : sender(group, options.backlogMax),
         receiver(group, sender),
-        carrier(group.setup().backend, options.ringSlots, sender,
-                [&group](moeResult_t result, const std::string& sentence) { group.fail(result, sentence); }) {
+        carrier(
+            group.setup().backend, options.ringSlots, sender,
+            [&group](moeResult_t result, const std::string& sentence) { group.fail(result, sentence); },
+            group.setup().lost) {
     sender.setWake([this] { carrier.wake(); });
   }
   // Answers that the receiver has requested are still sent.

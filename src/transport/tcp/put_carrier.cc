@@ -75,8 +75,8 @@ void PutBell::rise() noexcept {
   (void)::eventfd_read(event_.get(), &rings);
 }
 
-PutCarrier::PutCarrier(Backend& backend, std::uint32_t slots, PutSink& sink, Fail fail)
-    : intake_(backend, slots),
+PutCarrier::PutCarrier(Backend& backend, std::uint32_t slots, PutSink& sink, Fail fail, std::vector<int> lost)
+    : intake_(backend, slots, std::move(lost)),
       sink_(sink),
       fail_(std::move(fail)),
       posters_(backend.kind() == moeBackendHost ? Posters::ring : Posters::silent) {}

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/fd.h"
@@ -61,8 +62,8 @@ class PutCarrier {
  public:
   using Fail = std::function<void(moeResult_t, const std::string&)>;
 
-  // `slots` is a power of two. Allocates; the thread begins with start().
-  PutCarrier(Backend& backend, std::uint32_t slots, PutSink& sink, Fail fail);
+  // `slots`, `lost`: as in PutIntake. Allocates; the thread begins with start().
+  PutCarrier(Backend& backend, std::uint32_t slots, PutSink& sink, Fail fail, std::vector<int> lost = {});
   ~PutCarrier() { stop(); }
   PutCarrier(const PutCarrier&) = delete;
   PutCarrier& operator=(const PutCarrier&) = delete;

@@ -85,7 +85,7 @@ void Carrier::restSome(bool busy, Clock::time_point now) {
 }
 
 Poster::Poster(const RemoteSetup& setup, const LocalEnd& end, int index, int depth)
-    : intake_(setup.backend, kRingSlots),
+    : intake_(setup.backend, kRingSlots, setup.lost),
       sender_(end.railOf(index).adapter, {setup.window, setup.windowBytes, end.railOf(index).region.keys.local},
               end.completions(index), depth, setup.nranks, end.connections()) {}
 

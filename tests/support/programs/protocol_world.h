@@ -2,6 +2,7 @@
 // the library. It runs nothing. operations.h makes steps from it, and a runner executes them.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,6 +56,9 @@ class TestComm {
   // Replaces them by those of a recovery. Returns an error if a flag goes back, or differs between the ranks that write
   // it; empty if none does. Those of `lost` ranks may differ.
   std::string setLastingWords(int rank, const std::vector<Flag>& words, const std::vector<int>& lost);
+  // Ranks that the others go on without.
+  void setLost(const std::vector<int>& lost) { lost_ = lost; }
+  bool isLost(int r) const { return std::find(lost_.begin(), lost_.end(), r) != lost_.end(); }
   // Fills the areas of a rank's window that lie in a range with zeros, and leaves the guard zones between them.
   void clear(int rank, std::uint64_t begin, std::uint64_t end);
   // Describes a write outside of the window's areas. Empty if there was none.
@@ -75,6 +79,7 @@ class TestComm {
   WindowPlan at_;
   std::vector<Area> areas_;
   std::vector<std::unique_ptr<RankMemory>> ranks_;
+  std::vector<int> lost_;
   int llHandles_ = 0;
 };
 

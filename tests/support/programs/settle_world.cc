@@ -63,6 +63,7 @@ std::string settleWorld(Scenario& world) {
     if (comm.lastingWords(r) != comm.lastingWords(alive[0]))
       wrong += fmt::format("rank {} recovers with other words; ", r);
   }
+  comm.setLost(world.lost);
   world.areas->clear();
   return wrong;
 }

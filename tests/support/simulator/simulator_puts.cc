@@ -99,6 +99,7 @@ void Simulator::carry(std::uint32_t index) {
   freeParcels_.push_back(index);
   Queue& queue = queues_[parcel.queue];
   if (adapterIsGone(queue)) return;
+  if (comm_.isLost(parcel.put.to)) return finish(queue, parcel.index);  // transports drop these
   std::uint8_t* to = comm_.rank(parcel.put.to).window.data() + parcel.put.target + parcel.begin;
   if (parcel.put.bytes != 0) {
     std::memcpy(to, comm_.rank(queue.from).window.data() + parcel.put.source + parcel.begin, parcel.bytes);
