@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "support/api/meeting.h"
 #include "support/api/refusal_calls.h"
 
 namespace moe::test {
@@ -21,11 +22,10 @@ moeHandleConfig_t wideHandle(const RankContext& context, int mode, int layout) {
   return shape;
 }
 
-// Returns when no rank is in an earlier operation any more. Between processes it is only likely.
+// Returns when no rank is in an earlier operation any more.
 void awaitOthers(RankContext& context) {
   context.arena.synchronize();
-  context.meet();
-  if (startedRanks() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  meetAll(context);
 }
 
 void recover(RankContext& context) {

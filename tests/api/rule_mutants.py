@@ -37,6 +37,7 @@ def commands_of(test: str, moerun: str, program: str):
         return [[str(ROOT / "tests/api/replace_test.sh"), program, "4", "4", str(seed)] for seed in SEEDS[name]]
     filters = {
         "recover": "*Recover.*Host",
+        "parting": "*Parting*Host*",
         "sleep": "*Sleep*Host*",
         "counts": "CommRecover.*",
         "domains": "Domains.*",
@@ -53,6 +54,7 @@ PROGRAMS = {
     "survive": "moecomm_survivor_rank",
     "replace": "moecomm_replace_rank",
     "recover": "moecomm_api_tests",
+    "parting": "moecomm_api_tests",
     "sleep": "moecomm_api_tests",
     "counts": "moecomm_unit_tests",
     "domains": "moecomm_unit_tests",

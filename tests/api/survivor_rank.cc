@@ -76,6 +76,7 @@ class Survivor {
         ht_(context_, shapeOf(moeModeHt)),
         ll_(context_, shapeOf(moeModeLl)) {
     for (int mode : {moeModeHt, moeModeLl}) {
+      if (split_ && mode == moeModeHt) continue;
       for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
         steps_.push_back(std::make_unique<MoeStep>(context_, lossCase(o_.nranks, mode, layout)));
       }
@@ -112,7 +113,8 @@ class Survivor {
         for (const auto& step : steps_) wholeStep(*step, ++made_);
         if (i == 0 && turns % 2 == 0 && !sleepAndWake()) return false;
       }
-      MoeStep fresh(context_, lossCase(o_.nranks, turns % 2 == 0 ? moeModeHt : moeModeLl, turns % 4));
+      const int mode = turns % 2 == 0 && !split_ ? moeModeHt : moeModeLl;
+      MoeStep fresh(context_, lossCase(o_.nranks, mode, turns % 4));
       wholeStep(fresh, ++made_);
       if (::testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed()) return fail("a step is wrong");
     }
@@ -160,7 +162,7 @@ class Survivor {
   moeResult_t stepsUntilFailure(Clock::time_point end = Clock::time_point::max()) {
     moeResult_t result = moeSuccess;
     for (int i = 0; result == moeSuccess && Clock::now() < end; ++i) {
-      Calls& calls = i % 2 == 0 ? ht_ : ll_;
+      Calls& calls = i % 2 == 0 && !split_ ? ht_ : ll_;
       if (i / 2 % 2 == 0) {
         result = calls.route();
         if (result == moeSuccess) result = calls.dispatch(calls.dispatchArgs());
@@ -294,7 +296,7 @@ class Survivor {
         return fail("windows have the memory to which a lost rank stores");
       context_.lost.assign(lost.begin(), lost.end());
       if (lostPeers(context_.comm, o_.nranks) != context_.lost) return fail("moeCommGetPeerInfo has other lost ranks");
-      if (recovery.memoryFresh != 0) wakeStopped();
+      if (recovery.memoryFresh != 0 || (split_ && evicts())) wakeStopped();
       const bool slept = std::exchange(zeroed_, false);
       if (!keepsMemory(recovery.memoryFresh != 0 || slept)) return fail("window memory has other contents");
       const bool planned = std::includes(planned_.begin(), planned_.end(), lost.begin(), lost.end());
@@ -306,6 +308,7 @@ class Survivor {
   const Options& o_;
   std::barrier<> alone_;
   RankContext context_;
+  const bool split_ = context_.domainSize() != o_.nranks;  // several domains, where HT needs all ranks
   Calls ht_, ll_;
   std::uint8_t* marks_ = nullptr;
   std::vector<std::unique_ptr<MoeStep>> steps_;

@@ -17,7 +17,9 @@ namespace moe::test {
 // Words that the processes of the group tell each other, as files. They appear as a whole.
 class Board {
  public:
-  explicit Board(std::string directory) : directory_(std::move(directory)) {}
+  explicit Board(std::string directory) : directory_(std::move(directory)) {
+    std::filesystem::create_directories(directory_);
+  }
   void put(const std::string& name, const void* bytes = nullptr, std::size_t count = 0) const {
     const std::string path = directory_ + "/" + name, unfinished = fmt::format("{}.{}", path, ::getpid());
     std::ofstream(unfinished).write(static_cast<const char*>(bytes), static_cast<std::streamsize>(count));
