@@ -95,6 +95,18 @@ TEST_P(Parting, CapturedGraphsReplayBitEqual) {
   }
 }
 
+// Others wait for it. They must not take it for one that has left for good.
+TEST_P(Parting, ARankMayComeLateToTheNextStep) {
+  world(ranks(2), config(), [&](RankContext& context) {
+    MoeStep step(context, mixedCase(moeModeLl, moeLayoutFlat));
+    stepOnce(step, 0);
+    fallAsleep(context);
+    wakeUp(context);
+    if (context.rank == context.nranks - 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    stepOnce(step, 1);
+  });
+}
+
 // ---- What is left ----
 
 // Descriptors by their kind: "socket", "anon_inode", "memfd", and so on.
@@ -111,26 +123,28 @@ std::map<std::string, int> descriptors() {
 }
 
 // The host backend's threads of steps, sockets of domains and the watch's socket are there before.
-TEST_P(Parting, LeavesNoThreadSocketOrMapping) {
-  if (GetParam() == moeBackendCuda) GTEST_SKIP() << "the CUDA driver has threads and descriptors of its own";
-  const TemporaryFolder folder;
+void holdNothingWhileDisconnected(moeConfig_t config, const TemporaryFolder& folder, int ranks) {
   const Variable threads("MOECOMM_HOST_THREADS", "3");
   const auto nothing = descriptors();
-  Held::settle();
   const Held before;
-  moeConfig_t config = this->config();
-  config.domainSize = 1;
-  config.transport = moeTransportTcp;
   config.watchFolder = folder.path().c_str();
-  world(ranks(3), config, [&](RankContext& context) {
+  config.tokensMax = 600;
+  config.rowBytesMax = 8192;
+  config.heapBytes = 64 << 20;
+  StepCase large;  // enough for several threads
+  large.hidden = 4096;
+  large.tokensMax = config.tokensMax;
+  world(ranks, config, [&](RankContext& context) {
     const std::size_t own = startedRanks() > 0 ? 0 : static_cast<std::size_t>(context.nranks);
-    MoeStep step(context, mixedCase(moeModeHt, moeLayoutFlat));
+    MoeStep step(context, large);
     for (int i = 0; i < 2; ++i) {
       stepOnce(step, i);
       context.meet();
       if (context.rank == 0) {
         EXPECT_NE(descriptors(), nothing);
+        EXPECT_GT(Held().threads, before.threads + 2 * own) << "steps have run on one thread";
       }
+      context.meet();
       fallAsleep(context);
       context.meet();
       if (context.rank == 0) {
@@ -143,6 +157,17 @@ TEST_P(Parting, LeavesNoThreadSocketOrMapping) {
     }
     stepOnce(step, 5);
   });
+}
+
+TEST_P(Parting, LeavesNoThreadSocketOrMapping) {
+  if (GetParam() == moeBackendCuda) GTEST_SKIP() << "the CUDA driver has threads and descriptors of its own";
+  const TemporaryFolder folder;
+  Held::settle();
+  moeConfig_t config = this->config();
+  holdNothingWhileDisconnected(config, folder, ranks(3));
+  config.domainSize = 1;
+  config.transport = moeTransportTcp;
+  holdNothingWhileDisconnected(config, folder, ranks(3));
 }
 
 // ---- Calls ----

@@ -39,7 +39,7 @@ def commands_of(test: str, moerun: str, program: str):
         "recover": "*Recover.*Host",
         "parting": "*Parting*Host*",
         "sleep": "*Sleep*Host*",
-        "counts": "CommRecover.*",
+        "counts": "CommRecover.*:CommParting.*",
         "domains": "Domains.*",
         "survivors": "*BootstrapSurvivors*:BootstrapListen.*:BootstrapReplace*:BootstrapRecover*",
     }
