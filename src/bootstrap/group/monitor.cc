@@ -155,8 +155,14 @@ void Monitor::report(const Failure& failure) noexcept {
   }
 }
 
-// A rank between two parents would say goodbye only to its own subtree, so it finds a parent first.
+// A rank between two parents would say goodbye only to its own subtree, so it finds a parent first. If all others leave
+// too, nobody needs to hear it.
 void Monitor::findParentBeforeLeaving() {
+  bool anyStays = false;
+  for (int rank = 0; rank < node_.group().nranks; ++rank) {
+    anyStays = anyStays || (rank != node_.group().rank && !node_.leaving(rank) && !node_.failed(rank));
+  }
+  if (!anyStays) return;
   const Deadline deadline = Deadline::after(kLastParent);
   while (!deadline.expired() && node_.seeksParent()) node_.round(deadline.leftMs());
 }
