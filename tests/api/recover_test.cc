@@ -209,36 +209,42 @@ TEST_P(Recover, HandlesOfThisRankAloneGoOnToo) {
 }
 
 // A graph that routes goes on as it is. One that only dispatches delivers nothing until there is a route.
-TEST_P(Recover, CapturedGraphsGoOn) {
-  world(2, config(), [](RankContext& context) {
-    Calls calls(context, wideHandle(context, moeModeLl, moeLayoutFlat));
-    calls.wholeStep();
+void replayAndRecover(RankContext& context) {
+  Calls calls(context, wideHandle(context, moeModeLl, moeLayoutFlat));
+  calls.wholeStep();
+  awaitOthers(context);
+  const auto step = [&] {
+    MOE_EXPECT_OK(calls.routeDispatch(calls.dispatchArgs()), context);
+    MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
+  };
+  const auto pair = [&] {
+    MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
+    MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
+  };
+  const auto graph = context.arena.record(step), known = context.arena.record(pair);
+  if (!graph) return;
+  for (int i = 0; i < 5; ++i) {
+    graph->replay();
+    if (context.rank == i % 2) graph->replay();  // the other rank never comes
+    recover(context);
+    known->replay();
+    calls.expectSums(0.0f);
+    calls.expectStatus(moeInvalidUsage, "voided");
+    graph->replay();
+    calls.expectSums(2.0f);
+    known->replay();
+    calls.expectSums(2.0f);
+    calls.expectStatus(moeSuccess, "");
     awaitOthers(context);
-    const auto step = [&] {
-      MOE_EXPECT_OK(calls.routeDispatch(calls.dispatchArgs()), context);
-      MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
-    };
-    const auto pair = [&] {
-      MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
-      MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
-    };
-    const auto graph = context.arena.record(step), known = context.arena.record(pair);
-    if (!graph) return;
-    for (int i = 0; i < 5; ++i) {
-      graph->replay();
-      if (context.rank == i % 2) graph->replay();  // the other rank never comes
-      recover(context);
-      known->replay();
-      calls.expectSums(0.0f);
-      calls.expectStatus(moeInvalidUsage, "voided");
-      graph->replay();
-      calls.expectSums(2.0f);
-      known->replay();
-      calls.expectSums(2.0f);
-      calls.expectStatus(moeSuccess, "");
-      awaitOthers(context);
-    }
-  });
+  }
+}
+
+TEST_P(Recover, CapturedGraphsGoOn) {
+  moeConfig_t config = this->config();
+  world(2, config, replayAndRecover);
+  config.domainSize = 1;
+  config.transport = moeTransportTcp;
+  world(2, config, replayAndRecover);
 }
 
 // ---- Refusals and failures ----

@@ -203,32 +203,45 @@ TEST_P(Sleep, LeavesNothingBehindAfterAHundredCycles) {
 
 // The graph routes anew in every replay, from ids that are uploaded before it. Its sums must be those of the same calls
 // before the sleep, bit by bit.
+void replayAroundCycles(RankContext& context, int mode, int layout, int cycles) {
+  GraphStep step(context, mode, layout);
+  step.run();  // loads the kernels
+  const auto graph = context.arena.record([&] { step.queue(); });
+  ASSERT_NE(graph, nullptr);
+  const auto replay = [&](int seed) {
+    step.upload(seed);
+    graph->replay();
+    return step.sums();
+  };
+  std::vector<std::vector<float>> before;
+  for (int seed = 0; seed < 4; ++seed) before.push_back(replay(seed));
+  EXPECT_NE(before[0], before[1]);
+  for (int cycle = 0; cycle < cycles; ++cycle) {
+    sleepOnce(context);
+    EXPECT_EQ(replay(cycle % 4), before[static_cast<std::size_t>(cycle % 4)]) << "cycle " << cycle;
+  }
+  moeResult_t error = moeSuccess;
+  EXPECT_EQ(moeCommGetAsyncError(context.comm, &error), moeSuccess);
+  EXPECT_EQ(error, moeSuccess) << context.error();
+}
+
 TEST_P(Sleep, CapturedGraphsReplayBitEqual) {
   if (GetParam() == moeBackendHost) GTEST_SKIP() << "the host backend has no graphs";
   for (int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
-      world(ranks(2), config(), [&](RankContext& context) {
-        GraphStep step(context, mode, layout);
-        step.run();  // loads the kernels
-        const auto graph = context.arena.record([&] { step.queue(); });
-        ASSERT_NE(graph, nullptr);
-        const auto replay = [&](int seed) {
-          step.upload(seed);
-          graph->replay();
-          return step.sums();
-        };
-        std::vector<std::vector<float>> before;
-        for (int seed = 0; seed < 4; ++seed) before.push_back(replay(seed));
-        EXPECT_NE(before[0], before[1]);
-        for (int cycle = 0; cycle < 25; ++cycle) {
-          sleepOnce(context);
-          EXPECT_EQ(replay(cycle % 4), before[static_cast<std::size_t>(cycle % 4)]) << "cycle " << cycle;
-        }
-        moeResult_t error = moeSuccess;
-        EXPECT_EQ(moeCommGetAsyncError(context.comm, &error), moeSuccess);
-        EXPECT_EQ(error, moeSuccess) << context.error();
-      });
+      world(ranks(2), config(), [&](RankContext& context) { replayAroundCycles(context, mode, layout, 25); });
     }
+  }
+}
+
+// Each cycle makes another transport, which the graph must find.
+TEST_P(Sleep, CapturedGraphsFindTheNextTransport) {
+  if (GetParam() == moeBackendHost) GTEST_SKIP() << "the host backend has no graphs";
+  moeConfig_t config = this->config();
+  config.domainSize = 1;
+  config.transport = moeTransportTcp;
+  for (int mode : {moeModeHt, moeModeLl}) {
+    world(ranks(2), config, [&](RankContext& context) { replayAroundCycles(context, mode, moeLayoutFlat, 8); });
   }
 }
 
