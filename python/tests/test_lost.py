@@ -201,7 +201,12 @@ def refusals(rank, victim):
     assert comm.recover(60000, losses_max=1) == [victim]
     step.make_all(range(4))
     comm.suspend()
-    assert comm.recover(60000, losses_max=1) == [victim] and comm.memory_fresh  # it wakes
+
+
+def wake_by_recovery(rank, victim):
+    """When all ranks are asleep: a rank that recovers would end the suspend() of others."""
+    assert comm.recover(60000, losses_max=1) == [victim] and comm.memory_fresh
+    step = Step("ht")
     step.make_all(range(4))
     comm.suspend()
     comm.resume()
@@ -229,6 +234,8 @@ class LostTest(unittest.TestCase):
 
     def test_losses_are_refused_where_nobody_accepts_them(self):
         self.assertEqual(others_than(self.world.run(refusals, VICTIM), VICTIM), [])
+        self.world.forget(VICTIM)
+        self.assertEqual(self.world.run(wake_by_recovery, VICTIM), [])
 
 
 @unittest.skipIf(MISSING or numpy is None, MISSING or "numpy is missing")
