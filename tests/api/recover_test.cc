@@ -223,6 +223,7 @@ void replayAndRecover(RankContext& context) {
   };
   const auto graph = context.arena.record(step), known = context.arena.record(pair);
   if (!graph) return;
+  awaitOthers(context);  // a rank that recovers would end calls of others that are recorded
   for (int i = 0; i < 5; ++i) {
     graph->replay();
     if (context.rank == i % 2) graph->replay();  // the other rank never comes
