@@ -487,16 +487,18 @@ typedef struct moeRecovery {
  *    runs again, its communicator fails with moeRemoteError.
  *  - New processes that wait for the places of lost ranks are taken in at the end: see moeCommReplace. lossesMax counts
  *    the losses before that, and losses those after it.
+ *  - Several domains go on without lost ranks in LL. Calls of HT handles then return moeUnsupported, because rows cross
+ *    to a domain by one rank there.
  *  - A lost rank cannot come back by itself.
  *  - A suspended communicator is awake afterwards, with fresh memory, also if moeCommSuspend or moeCommResume has
  *    failed.
- * One thread; no other call of this communicator meanwhile. Returns moeInvalidUsage (it is disconnected)
- * and moeInvalidArgument, which change nothing. After these failures the communicator has that one, and all ranks may
- * call again: moeRemoteError (more ranks are lost than lossesMax of some rank) and moeTimeout (a rank has not come, or
- * the process of a lost rank still runs), which name the rank; moeUnsupported (a rank is lost and there are several
- * domains, or it was a thread of a survivor's process, or its window is mapped by CUDA IPC); moeSystemError or
- * moeCudaError (a rank gets no fresh memory); moeInvalidUsage (ranks have different LL handles, since one was cut off
- * while it made or destroyed some). */
+ * One thread; no other call of this communicator meanwhile. Returns moeInvalidUsage (it is disconnected) and
+ * moeInvalidArgument, which change nothing. After these failures the communicator has that one, and all ranks may call
+ * again: moeRemoteError (more ranks are lost than lossesMax of some rank) and moeTimeout (a rank has not come, or the
+ * process of a lost rank still runs), which name the rank; moeUnsupported (a lost rank of a domain was a thread of a
+ * survivor's process there, or its window is mapped by CUDA IPC); moeSystemError or moeCudaError (a rank gets no fresh
+ * memory, or cannot make the transport between domains); moeInvalidUsage (ranks have different LL handles, since one
+ * was cut off while it made or destroyed some). */
 MOE_API moeResult_t moeCommRecover(moeComm_t comm, moeRecovery_t* recovery, int32_t timeoutMs);
 
 /* Makes the id with which a new process takes the number of a lost rank, and listens for that process until the number

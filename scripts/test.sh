@@ -134,7 +134,8 @@ step_rxe() {
   tests/rxe_vm/run.sh tests/rxe_vm/library_test.sh "$main_build/src/moerun" "$main_build/tests/moecomm_api_tests" \
     "$main_build/tests/moecomm_kill_rank" || return
   have criu || { echo "no criu: checkpoints are not tested"; return; }
-  tests/rxe_vm/run.sh tests/api/checkpoint_test.sh "$main_build/tests/moecomm_checkpoint_rank" || [ $? = $skipped ]
+  tests/rxe_vm/run.sh -e MOECOMM_DOMAIN_SIZE=2 -e MOECOMM_TRANSPORT=tcp tests/api/checkpoint_test.sh \
+    "$main_build/tests/moecomm_checkpoint_rank" 4 || [ $? = $skipped ]
 }
 
 # Every planted defect must be found by a test: with `--all` each of them, else those in new work and some others.
