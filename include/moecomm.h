@@ -418,9 +418,9 @@ MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
  * as usual. Device memory beside the window stays: moeMemorySize_t.privateBytes, that of handles, and localOnlyBytes.
  * Returns moeInvalidUsage (an operation of a rank awaits moeComplete; or the communicator is suspended already) and
  * moeUnsupported (the memory of a rank's window cannot change under its addresses: it is of config.allocate, or is
- * shared by CUDA IPC). All ranks then have the same sentence, which names the first such
- * rank; nothing has changed, and the call may be repeated. Any other failure ends the communicator, with moeTimeout or
- * moeRemoteError and the name of the rank if one does not take part. */
+ * shared by CUDA IPC). All ranks then have the same sentence, which names the first such rank; nothing has changed, and
+ * the call may be repeated. Any other failure ends the communicator, with moeTimeout or moeRemoteError and the name of
+ * the rank if one does not take part. */
 MOE_API moeResult_t moeCommSuspend(moeComm_t comm);
 
 /* Takes fresh memory to the addresses of all ranks' windows, after moeCommSuspend. Window memory of the caller is zeros

@@ -17,11 +17,6 @@ namespace {
 
 class Parting : public OnSleepers {};
 
-void stepOnce(MoeStep& step, int iteration) {
-  step.begin(iteration);
-  step.finish();
-}
-
 TEST_P(Parting, StepsAreRightAfterMeetingsInAllLayoutsAndModes) {
   for (int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {

@@ -14,20 +14,15 @@ namespace {
 
 class Sleep : public OnSleepers {};
 
-void runStep(MoeStep& step, int iteration) {
-  step.begin(iteration);
-  step.finish();
-}
-
 void stepAroundCycles(int nranks, const moeConfig_t& config, const StepCase& c, int cycles) {
   world(nranks, config, [&](RankContext& context) {
     MoeStep step(context, c);
-    for (int i = 0; i < 3; ++i) runStep(step, i);
+    for (int i = 0; i < 3; ++i) stepOnce(step, i);
     for (int i = 0; i < cycles; ++i) {
       sleepOnce(context);
-      if (i % 4 == 3) runStep(step, i);
+      if (i % 4 == 3) stepOnce(step, i);
     }
-    for (int i = 0; i < 4; ++i) runStep(step, 100 + i);
+    for (int i = 0; i < 4; ++i) stepOnce(step, 100 + i);
   });
 }
 
@@ -63,7 +58,7 @@ TEST_P(Sleep, AKnownRouteStays) {
         StepCase c = mixedCase(mode, layout);
         c.window = false;
         MoeStep step(context, c);
-        runStep(step, 0);
+        stepOnce(step, 0);
         sleepOnce(context);
         step.dispatch();
         step.checkDispatch();
@@ -89,12 +84,12 @@ TEST_P(Sleep, LeavesRoomForAnotherCommunicator) {
       MoeStep first(context, mixedCase(moeModeHt, moeLayoutFlat)), second(other, mixedCase(moeModeLl, moeLayoutFlat));
       for (int i = 0; i < 5; ++i) {
         MOE_EXPECT_OK(moeCommSuspend(context.comm), context);
-        runStep(second, i);
+        stepOnce(second, i);
         MOE_EXPECT_OK(moeCommSuspend(other.comm), other);
         MOE_EXPECT_OK(moeCommResume(context.comm), context);
-        runStep(first, i);
+        stepOnce(first, i);
         MOE_EXPECT_OK(moeCommResume(other.comm), other);
-        runStep(second, 10 + i);
+        stepOnce(second, 10 + i);
       }
     }
     EXPECT_EQ(moeCommDestroy(other.comm), moeSuccess);
@@ -178,7 +173,7 @@ TEST_P(Sleep, LeavesNothingBehindAfterAHundredCycles) {
     const auto cycles = [&](int count) {
       for (int i = 0; i < count; ++i) {
         sleepOnce(context);
-        if (i % 10 == 0) runStep(step, i);
+        if (i % 10 == 0) stepOnce(step, i);
       }
       context.meet();
     };

@@ -45,26 +45,13 @@ class CommInit {
   std::unique_ptr<Comm> build(const moeUniqueId_t& id, int rendezvousRank) {
     if (bootstrap::decodeUniqueId(id).replaces) {
       takePlaceAt(id, rendezvousRank);
-      return reporting([&] { return becomeRank(); });
+      return announcing(*comm_->bootstrap_, [&] { return becomeRank(); });
     }
     comm_->bootstrap_ = bootstrap::Bootstrap::join(id, comm_->bootstrapOptions(rendezvousRank));
-    return reporting([&] { return buildTogether(); });
+    return announcing(*comm_->bootstrap_, [&] { return buildTogether(); });
   }
 
  private:
-  template <class Part>
-  std::unique_ptr<Comm> reporting(Part part) {
-    try {
-      return part();
-    } catch (const AgreedError&) {
-      throw;
-    } catch (...) {
-      const Error error = currentErrorOf(comm_->rank());
-      comm_->bootstrap_->announceIfFirst(error);
-      throw Error(error);
-    }
-  }
-
   std::unique_ptr<Comm> buildTogether() {
     agree();
     agreeOnTuning();

@@ -1,6 +1,6 @@
 // The transport of a communicator that has several domains: how it is made and connected, and how steps see it. It is
-// made anew whenever the window's memory changes (decision 0136). So an old one has no thread, connection or
-// registration left that could touch the new memory.
+// made anew whenever the window's memory changes (decision 0136) and in every recovery (decision 0137). So an old one
+// has no thread, connection or registration left that could touch the window.
 #pragma once
 
 #include <string>

@@ -15,14 +15,12 @@ class JointPart {
   template <class Part>
   void run(Part part) {
     try {
-      part();
+      announcing(*comm_.bootstrap_, part);
     } catch (const AgreedError&) {
       throw;
-    } catch (...) {
-      const Error error = currentErrorOf(comm_.rank());
-      comm_.bootstrap_->announceIfFirst(error);
+    } catch (const Error& error) {
       comm_.fail(error.result(), error.what(), false);
-      throw Error(error);
+      throw;
     }
   }
   // The same for a part from which there is no way back: every failure ends the communicator.

@@ -56,15 +56,10 @@ class CommParting {
       throw Error(moeInvalidArgument, fmt::format("{}: id is for a process in the place of a lost rank", kMeet));
     comm_.bootstrap_ = bootstrap::Bootstrap::join(id, comm_.bootstrapOptions(-1));
     try {
-      findOthers();
-    } catch (const AgreedError&) {
+      announcing(group(), [&] { findOthers(); });
+    } catch (const Error&) {
       partAgain();
       throw;
-    } catch (...) {
-      const Error error = currentErrorOf(comm_.rank());
-      group().announceIfFirst(error);
-      partAgain();
-      throw Error(error);
     }
     comm_.disconnected_ = false;
     comm_.startMonitor();

@@ -35,6 +35,20 @@ class MonitorHeld {
   bootstrap::Bootstrap& group_;
 };
 
+// Runs a part of a collective call, and tells the others if it fails here alone.
+template <class Part>
+auto announcing(bootstrap::Bootstrap& group, Part part) {
+  try {
+    return part();
+  } catch (const AgreedError&) {
+    throw;
+  } catch (...) {
+    const Error error = currentErrorOf(group.rank());
+    group.announceIfFirst(error);
+    throw Error(error);
+  }
+}
+
 // The outcome of a round on one rank.
 struct Outcome {
   std::int32_t result = moeSuccess;

@@ -11,6 +11,11 @@ class OnSleepers : public OnBackend {
   int ranks(int wanted) const { return GetParam() == moeBackendCuda && startedRanks() == 0 ? 1 : wanted; }
 };
 
+inline void stepOnce(MoeStep& step, int iteration) {
+  step.begin(iteration);
+  step.finish();
+}
+
 inline void sleepOnce(RankContext& context) {
   MOE_EXPECT_OK(moeCommSuspend(context.comm), context);
   MOE_EXPECT_OK(moeCommResume(context.comm), context);
